@@ -1,0 +1,32 @@
+# The two commands of the README are `make demo` and `make test`; both set everything up first.
+PYTHON ?= python3
+BIN := .venv/bin
+TASKS := point_maze wall push_t rope granular
+EPISODES := 3
+
+.PHONY: setup demo test lint clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Scope-WM needs Python 3.11 or newer: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	for task in $(TASKS); do $(BIN)/scope-wm collect --task $$task --episodes $(EPISODES) --out demo/$$task || exit 1; done
+	$(BIN)/scope-wm data play $(TASKS:%=demo/%) --out demo/tasks.png
+	$(BIN)/scope-wm data play $(TASKS:%=demo/%) --out demo/tasks.mp4
+	@echo "Look at demo/tasks.png and demo/tasks.mp4"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest --numprocesses 2
+
+clean:
+	rm -rf .venv demo build dist
