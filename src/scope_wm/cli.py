@@ -1,0 +1,120 @@
+"""The command line: one subcommand per stage, each imported only when it is used.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scope_wm import __version__
+from scope_wm.types import UsageError
+
+
+class Command(NamedTuple):
+    """A subcommand: the function that does it and the settings that its options are made from."""
+
+    purpose: str
+    module: str
+    settings: str
+    function: str
+
+
+COMMANDS = {
+    "doctor": Command(
+        "Show versions, devices and speed: what a bug report needs", "doctor", "DoctorSettings", "doctor"
+    ),
+    "collect": Command(
+        "Collect episodes of a task into a store", "data.collect", "CollectSettings", "collect"
+    ),
+    "data info": Command("Describe a store on one screen", "data.info", "InfoSettings", "info"),
+    "data check": Command("Find damaged episodes of a store", "data.check", "CheckSettings", "check"),
+    "data play": Command("Draw stores as a contact sheet or a video", "data.play", "PlaySettings", "play"),
+    "bench tasks": Command(
+        "Measure the speed of the five simulators", "bench.tasks", "BenchTasksSettings", "bench_tasks"
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if words == ["--version"]:
+            print(f"scope-wm {__version__}")
+            return 0
+        if wants_overview(words):
+            print(overview(words[0] if words[0] in groups() else ""))
+            return 0
+        name = command_name(words)
+        return run(name, words[len(name.split()) :])
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+
+
+def run(name: str, options: list[str]) -> int:
+    """Import a command, make its settings from the options, and do it."""
+    import tyro
+
+    command = COMMANDS[name]
+    module = importlib.import_module(f"scope_wm.{command.module}")
+    settings = tyro.cli(
+        getattr(module, command.settings),
+        prog=f"scope-wm {name}",
+        args=options,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return int(getattr(module, command.function)(settings) or 0)
+
+
+def groups() -> set[str]:
+    """Return the first words of the commands that have two."""
+    return {name.split()[0] for name in COMMANDS if " " in name}
+
+
+def wants_overview(words: list[str]) -> bool:
+    """Tell whether help was asked for above the level of a single command."""
+    return words in (["-h"], ["--help"]) or (
+        len(words) == 2 and words[0] in groups() and words[1] in ("-h", "--help")
+    )
+
+
+def overview(group: str = "") -> str:
+    """Return the list of commands, or of those in one group."""
+    rows = [(name, command.purpose) for name, command in COMMANDS.items() if name.startswith(group)]
+    width = max(len(name) for name, _ in rows)
+    listing = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in rows)
+    return (
+        f"usage: scope-wm {group or 'COMMAND'} ...\n\n"
+        "Visual world models that plan fast.\n\n"
+        f"commands:\n{listing}\n\n"
+        "examples:\n"
+        "  scope-wm doctor\n"
+        "  scope-wm collect --task push_t --episodes 20 --out data/push_t\n"
+        "  scope-wm data play data/push_t --out push_t.mp4\n\n"
+        "scope-wm COMMAND --help tells the options of a command; scope-wm --version the version."
+    )
+
+
+def command_name(words: list[str]) -> str:
+    """Return the command that the words begin with."""
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if name in COMMANDS:
+            return name
+    if not words:
+        raise UsageError(f"expected a command\n\n{overview()}")
+    if words[0] in groups():
+        raise UsageError(f"expected a command of '{words[0]}'\n\n{overview(words[0])}")
+    near = difflib.get_close_matches(words[0], [*COMMANDS, *groups()], n=1)
+    hint = f": did you mean '{near[0]}'?" if near else "; scope-wm --help lists the commands"
+    raise UsageError(f"unknown command '{words[0]}'{hint}")
