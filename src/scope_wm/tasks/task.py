@@ -5,7 +5,7 @@ bit-equal states and frames, in any process. It has no reward; what to reach com
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ Observation = dict[str, np.ndarray]
 Policy = Callable[[State], Action]
 
 
+@runtime_checkable
 class Task(Protocol):
     """What every task offers. `advance` moves the physics only; `step` also draws."""
 

@@ -1,0 +1,1 @@
+"""From images to imagined futures: encoder, predictor, world model, rollout, checkpoint."""

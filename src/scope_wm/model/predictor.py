@@ -1,0 +1,48 @@
+"""The predictor f: tokens of up to H frames to the tokens of the frames one step later.
+
+    Z_{2:H+1} = f(Z_{1:H})
+
+Attention is frame-causal: a token sees every token of its own and earlier frames. Any K of a frame's N tokens
+may be given; each brings its own row, frame * N + patch, of the learned position table.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from scope_wm.model.transformer import Transformer, TransformerConfig
+
+
+class Predictor(nn.Module):
+    """Position table and transformer over the given tokens of a window."""
+
+    def __init__(self, *, width: int, num_tokens: int, history: int, transformer: TransformerConfig) -> None:
+        super().__init__()
+        self.num_tokens = num_tokens
+        self.history = history
+        self.positions = nn.Parameter(torch.randn(history * num_tokens, width))
+        self.transformer = Transformer(width, transformer)
+
+    def forward(
+        self,
+        tokens: Float[Tensor, "B T K D"],
+        indices: Int[Tensor, "B T K"],
+        groups: Int[Tensor, "B T K"] | None = None,
+    ) -> Float[Tensor, "B T K D"]:
+        """Predict what each token becomes one frame later; `groups` do not see each other."""
+        frames, count = indices.shape[1:]
+        if frames > self.history:
+            raise ValueError(f"expected at most {self.history} frames, got {frames}")
+        first_row = self.num_tokens * torch.arange(frames, device=indices.device)
+        placed = tokens + self.positions[indices + first_row[:, None]]
+        mask = frame_causal_mask(frames, count, indices.device)
+        if groups is not None:
+            group = groups.flatten(1)
+            mask = mask & (group[:, :, None] == group[:, None, :])
+        return self.transformer(placed.flatten(1, 2), mask).unflatten(1, (frames, count))
+
+
+def frame_causal_mask(frames: int, count: int, device: torch.device) -> Bool[Tensor, "M M"]:
+    """Return which of `frames` x `count` tokens (rows) sees which (columns)."""
+    frame = torch.arange(frames, device=device).repeat_interleave(count)
+    return frame[:, None] >= frame[None, :]

@@ -1,0 +1,82 @@
+"""A pre-norm transformer whose attention a mask may restrict.
+
+    x <- x + Attention(LayerNorm(x))
+    x <- x + MLP(LayerNorm(x))          and a final LayerNorm, no output head
+
+Queries, keys and values have no bias; the inner width heads x head_width need not be the token width.
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """Depth and widths of the transformer; the defaults are the paper's."""
+
+    depth: int = 6
+    heads: int = 16
+    head_width: int = 64
+    mlp_width: int = 2048
+    dropout: float = 0.1
+
+
+class Attention(nn.Module):
+    """softmax(Q K^T / sqrt(head_width)) V, over the pairs that the mask allows."""
+
+    def __init__(self, width: int, config: TransformerConfig) -> None:
+        super().__init__()
+        inner = config.heads * config.head_width
+        self.heads = config.heads
+        self.dropout = config.dropout
+        self.norm = nn.LayerNorm(width)
+        self.to_qkv = nn.Linear(width, 3 * inner, bias=False)
+        self.to_out = nn.Linear(inner, width)
+
+    def forward(
+        self, x: Float[Tensor, "B M D"], mask: Bool[Tensor, "*#B M M"] | None
+    ) -> Float[Tensor, "B M D"]:
+        """Mix the tokens of every row of the batch."""
+        qkv = self.to_qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B heads M head_width]
+        if mask is not None and mask.ndim == 3:
+            mask = mask.unsqueeze(1)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return F.dropout(self.to_out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
+
+
+class MLP(nn.Sequential):
+    """Linear, GELU, Linear on the normalised token."""
+
+    def __init__(self, width: int, config: TransformerConfig) -> None:
+        super().__init__(
+            nn.LayerNorm(width),
+            nn.Linear(width, config.mlp_width),
+            nn.GELU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.mlp_width, width),
+            nn.Dropout(config.dropout),
+        )
+
+
+class Transformer(nn.Module):
+    """A stack of attention and MLP, each with a residual, and a final LayerNorm."""
+
+    def __init__(self, width: int, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = nn.ModuleList(Attention(width, config) for _ in range(config.depth))
+        self.mlp = nn.ModuleList(MLP(width, config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(
+        self, x: Float[Tensor, "B M D"], mask: Bool[Tensor, "*#B M M"] | None = None
+    ) -> Float[Tensor, "B M D"]:
+        """Return the transformed tokens."""
+        for attention, mlp in zip(self.attention, self.mlp, strict=True):
+            x = x + attention(x, mask)
+            x = x + mlp(x)
+        return self.norm(x)

@@ -1,0 +1,1 @@
+"""From a cost to a plan: optimisers, the objective, model predictive control."""

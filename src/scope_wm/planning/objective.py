@@ -1,0 +1,44 @@
+"""How far an imagined future is from the goal.
+
+    cost = mean over patches and channels of (x_hat - x_goal)^2 + alpha * mean of (p_hat - p_goal)^2
+
+on the last frame, or on all frames with weights 2^t that sum to one. A predicted frame's proprio embedding
+p_hat is the mean over its patches.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from scope_wm.model.world_model import Fuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """What is to be reached: the goal's visual tokens and proprio embedding, one for each problem."""
+
+    visual: Float[Tensor, "*#B N V"]
+    proprio: Float[Tensor, "*#B E"]
+
+
+def frame_costs(
+    fuse: Fuse, frames: Float[Tensor, "*B L N D"], goal: Goal, alpha: float
+) -> Float[Tensor, "*B L"]:
+    """Return the distance of every frame to the goal."""
+    visual, proprio, _ = fuse.split(frames)
+    visual_error = (visual - goal.visual.unsqueeze(-3)).square().mean((-1, -2))
+    proprio_error = (proprio - goal.proprio.unsqueeze(-2)).square().mean(-1)
+    return visual_error + alpha * proprio_error
+
+
+def last_frame(costs: Float[Tensor, "*B L"]) -> Float[Tensor, " *B"]:
+    """Return the cost of where the future ends."""
+    return costs[..., -1]
+
+
+def all_frames(costs: Float[Tensor, "*B L"]) -> Float[Tensor, " *B"]:
+    """Return the cost of the whole future, later frames weighing twice the one before."""
+    weights = 2.0 ** torch.arange(costs.shape[-1], device=costs.device)
+    return (costs * weights / weights.sum()).sum(-1)
