@@ -77,6 +77,10 @@ class Task(Protocol):
         """Return how far a state is from the goal, in the units of the success rule."""
         ...
 
+    def path_left(self, state: State, goal: State) -> float:
+        """Return a distance that falls along the whole way to the goal, also where walls are in between."""
+        ...
+
     def success(self, state: State, goal: State) -> bool:
         """Tell whether a state counts as having reached the goal."""
         ...
@@ -91,7 +95,7 @@ def observe(task: Task) -> Observation:
     return {"image": task.render(), "proprio": task.proprio()}
 
 
-def observation_space(proprio_width: int) -> gymnasium.spaces.Dict:
+def observation_space(proprio_width: int) -> gymnasium.spaces.Space[Any]:
     """Return the space of `observe`."""
     image = gymnasium.spaces.Box(0, 255, (IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
     proprio = gymnasium.spaces.Box(-np.inf, np.inf, (proprio_width,), np.float32)
@@ -106,6 +110,13 @@ def checked(what: str, values: ArrayLike, width: int) -> np.ndarray:
     if not np.isfinite(vector).all():
         raise ValueError(f"expected {what} to be finite, got {vector}")
     return vector
+
+
+def checked_render_mode(mode: str) -> str:
+    """Return the one way in which tasks draw, or say that there is no other."""
+    if mode != "rgb_array":
+        raise ValueError(f"expected render_mode 'rgb_array', got {mode!r}")
+    return mode
 
 
 def episode_rng(seed: int, episode: int) -> np.random.Generator:
