@@ -43,5 +43,15 @@ class Episode:
         return len(self.frames)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """What actions and proprio are standardised with: (value - mean) / std."""
+
+    action_mean: Float64[np.ndarray, " action"]
+    action_std: Float64[np.ndarray, " action"]
+    proprio_mean: Float64[np.ndarray, " proprio"]
+    proprio_std: Float64[np.ndarray, " proprio"]
+
+
 class UsageError(ValueError):
     """The user asked for something that cannot be done; the message says what was expected and what to do."""
