@@ -12,7 +12,7 @@ The head that is distilled from it, with the proprio and action embeddings of th
 A selector is any callable of the `Selector` form: a new one is one class, passed to the world model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isqrt
 from typing import Protocol, runtime_checkable
 
@@ -113,7 +113,7 @@ class RandomSelector(nn.Module):
         self, visual: Tensor, proprio: Tensor, action: Tensor, previous: Tensor | None = None
     ) -> Tensor:
         """Return a fresh draw for every frame."""
-        return top_k(torch.rand(visual.shape[:-1], generator=self.generator, device=visual.device), self.k)
+        return top_k(uniform(visual.shape[:-1], self.generator, visual.device), self.k)
 
 
 class LatinHypercubeSelector(nn.Module):
@@ -132,14 +132,11 @@ class LatinHypercubeSelector(nn.Module):
         side = isqrt(n)
         if side * side != n:
             raise ValueError(f"expected a square grid of tokens, got {n}")
-        strata = self._uniform(2, *batch, self.k, like=visual).argsort(-1)
-        points = (strata + self._uniform(2, *batch, self.k, like=visual)) / self.k
+        strata, within = uniform((2, 2, *batch, self.k), self.generator, visual.device)
+        points = (strata.argsort(-1) + within) / self.k
         row, column = (points * side).long().clamp(max=side - 1)
         hit = torch.zeros(*batch, n, device=visual.device).scatter(-1, row * side + column, 1.0)
-        return top_k(hit + self._uniform(*batch, n, like=visual), self.k)
-
-    def _uniform(self, *shape: int, like: Tensor) -> Tensor:
-        return torch.rand(shape, generator=self.generator, device=like.device)
+        return top_k(hit + uniform((*batch, n), self.generator, visual.device), self.k)
 
 
 class MotionSelector(nn.Module):
@@ -176,6 +173,11 @@ class OracleSelector(nn.Module):
                 f"the oracle has scores of {tuple(self.scores.shape)}, not {tuple(visual.shape[:-1])}"
             )
         return top_k(self.scores, self.k)
+
+
+def uniform(shape: Sequence[int], generator: torch.Generator, device: torch.device) -> Tensor:
+    """Draw where the generator is, so that every device sees the same numbers."""
+    return torch.rand(tuple(shape), generator=generator, device=generator.device).to(device)
 
 
 def relevance(

@@ -42,6 +42,18 @@ class Predictor(nn.Module):
         return self.transformer(placed.flatten(1, 2), mask).unflatten(1, (frames, count))
 
 
+def random_groups(
+    indices: Int[Tensor, "B T K"], num_tokens: int, count: int, generator: torch.Generator
+) -> Int[Tensor, "B T K"]:
+    """Put every patch of a window into one of `count` groups at random, the same in all its frames.
+
+    Sparse Imagination trains with such groups, so that any random subset of tokens can be predicted alone.
+    """
+    shape = (len(indices), 1, num_tokens)
+    drawn = torch.randint(count, shape, generator=generator, device=generator.device).to(indices.device)
+    return drawn.expand(-1, indices.shape[1], -1).gather(-1, indices)
+
+
 def frame_causal_mask(frames: int, count: int, device: torch.device) -> Bool[Tensor, "M M"]:
     """Return which of `frames` x `count` tokens (rows) sees which (columns)."""
     frame = torch.arange(frames, device=device).repeat_interleave(count)

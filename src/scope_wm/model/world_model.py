@@ -9,6 +9,7 @@
 With a selector that takes every token this is the dense model, DINO-WM's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -103,12 +104,15 @@ class WorldModel(nn.Module):
         return torch.stack([self.select(z, p) for z, p in zip(frames, [None, *frames], strict=False)], dim=1)
 
     def forward(
-        self, tokens: Float[Tensor, "B T N D"], indices: Int[Tensor, "B T K"]
+        self,
+        tokens: Float[Tensor, "B T N D"],
+        indices: Int[Tensor, "B T K"],
+        groups: Int[Tensor, "B T K"] | None = None,
     ) -> Float[Tensor, "B T N D"]:
         """Predict, from each frame of a window and those before it, the frame that follows it."""
         rows = indices.unsqueeze(-1).expand(*indices.shape, tokens.shape[-1])
         before = tokens.gather(-2, rows)  # [B T K D]
-        after = self.predictor(before, indices)
+        after = self.predictor(before, indices, groups)
         return self.background(tokens, before, after, indices).scatter(-2, rows, after)
 
 
@@ -122,12 +126,14 @@ def prediction_loss(
     visual: Float[Tensor, "B T N V"],
     proprio: Float[Tensor, "B T P"],
     actions: Float[Tensor, "B T-1 A"],
+    groups: Callable[[Tensor], Tensor] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the error of predicting frames 2..T from 1..T-1: visual and proprio channels of all N tokens."""
     fuse = model.fuse
     proprio_embedding, action_embedding = fuse.proprio(proprio), fuse.action(actions)
     tokens = fuse(visual[:, :-1], proprio_embedding[:, :-1], action_embedding)
     targets = fuse(visual[:, 1:], proprio_embedding[:, 1:], action_embedding).detach()
-    predicted = model(tokens, model.select_window(tokens))
+    indices = model.select_window(tokens)
+    predicted = model(tokens, indices, None if groups is None else groups(indices))
     compared = slice(fuse.config.visual + fuse.config.embedding)  # all but the action channels
     return F.mse_loss(predicted[..., compared], targets[..., compared])

@@ -1,0 +1,119 @@
+"""The complete description of a world model, and the world model that it describes.
+
+A later stage reads the architecture from here, as it stands in the model's own directory, never from flags.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from scope_wm.background import BackgroundUpdate, Copy, CrossAttention, ForegroundDelta
+from scope_wm.model.encoder import HubConfig
+from scope_wm.model.predictor import Predictor
+from scope_wm.model.transformer import TransformerConfig
+from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel
+from scope_wm.selector import (
+    DistilledSelector,
+    EveryToken,
+    LatinHypercubeSelector,
+    MotionSelector,
+    RandomSelector,
+    RelevanceHead,
+    Selector,
+)
+from scope_wm.types import Statistics, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectorConfig:
+    """Which selector, and how many tokens it keeps."""
+
+    kind: Literal["every-token", "distilled", "random", "latin-hypercube", "motion"]
+    k: int
+    hidden: int = 128
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackgroundConfig:
+    """Which background update, and its size."""
+
+    kind: Literal["copy", "foreground-delta", "cross-attention"]
+    hidden_multiplier: float = 2.0
+    alpha: float = 1.0
+    heads: int = 4
+    rank: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderReference:
+    """Which frozen encoder a model sees with: how to load it, the hash of its weights, and its PCA if any."""
+
+    hub: HubConfig
+    digest: str
+    pca_channels: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Everything that rebuilds a world model and tells what to feed it with."""
+
+    task: str
+    frameskip: int
+    statistics: Statistics
+    encoder: EncoderReference
+    tokens: TokenConfig
+    history: int
+    transformer: TransformerConfig
+    selector: SelectorConfig
+    background: BackgroundConfig
+
+
+def build(config: ModelConfig) -> WorldModel:
+    """Make the world model of a config, with fresh weights."""
+    tokens = config.tokens
+    predictor = Predictor(
+        width=tokens.width,
+        num_tokens=tokens.num_tokens,
+        history=config.history,
+        transformer=config.transformer,
+    )
+    return WorldModel(
+        Fuse(tokens), predictor, build_selector(config.selector, tokens), build_background(config)
+    )
+
+
+def build_selector(config: SelectorConfig, tokens: TokenConfig) -> Selector:
+    """Make a selector with fresh weights."""
+    if not 1 <= config.k <= tokens.num_tokens:
+        raise UsageError(f"expected K between 1 and {tokens.num_tokens}, got {config.k}")
+    generator = torch.Generator().manual_seed(config.seed)
+    match config.kind:
+        case "every-token":
+            if config.k != tokens.num_tokens:
+                raise UsageError(f"a dense model keeps all {tokens.num_tokens} tokens, got K = {config.k}")
+            return EveryToken(tokens.num_tokens)
+        case "distilled":
+            head = RelevanceHead(visual=tokens.visual, embedding=tokens.embedding, hidden=config.hidden)
+            return DistilledSelector(head, config.k)
+        case "random":
+            return RandomSelector(config.k, generator)
+        case "latin-hypercube":
+            return LatinHypercubeSelector(config.k, generator)
+        case "motion":
+            return MotionSelector(config.k, torch.zeros(tokens.num_tokens, tokens.visual))
+
+
+def build_background(config: ModelConfig) -> BackgroundUpdate:
+    """Make a background update with fresh weights."""
+    width, background = config.tokens.width, config.background
+    match background.kind:
+        case "copy":
+            return Copy()
+        case "foreground-delta":
+            multiplier = background.hidden_multiplier
+            return ForegroundDelta(width, hidden_multiplier=multiplier, alpha=background.alpha)
+        case "cross-attention":
+            tokens = config.tokens.num_tokens
+            return CrossAttention(width, tokens, heads=background.heads, rank=background.rank)
