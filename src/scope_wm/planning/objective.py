@@ -23,6 +23,11 @@ class Goal:
     proprio: Float[Tensor, "*#B E"]
 
 
+def proprio_weight(task: str) -> float:
+    """Return the alpha that a task is evaluated with: PointMaze compares images only."""
+    return 0.0 if task == "point_maze" else 1.0
+
+
 def frame_costs(
     fuse: Fuse, frames: Float[Tensor, "*B L N D"], goal: Goal, alpha: float
 ) -> Float[Tensor, "*B L"]:

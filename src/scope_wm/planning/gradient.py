@@ -1,0 +1,89 @@
+"""Gradient descent on the actions, through the model, from several random beginnings at once.
+
+A <- A - Adam(dcost/dA) + noise        result: the cheapest candidate ever scored
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from scope_wm.planning.cem import gaussian
+from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan, lowest, normal, search, taken
+
+DECAY, DECAY_OF_SQUARES, EPSILON = 0.9, 0.999, 1e-8  # Adam's usual constants
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSettings:
+    """How many beginnings, how many steps, their size, and the noise that is added to each."""
+
+    samples: int = 10
+    iterations: int = 50
+    rate: float = 0.1
+    noise: float = 0.003
+
+    def __post_init__(self) -> None:
+        """Refuse a search that cannot work."""
+        if self.samples < 2:
+            raise ValueError(f"expected at least 2 samples, one of them the best so far, got {self.samples}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """Candidates on their way down, Adam's two averages, and the cheapest candidate so far with its cost."""
+
+    candidates: Float[Tensor, "B S L A"]
+    slope: Float[Tensor, "B S L A"]
+    square: Float[Tensor, "B S L A"]
+    actions: Float[Tensor, "B L A"]
+    cost: Float[Tensor, " B"]
+    step: int = 0
+
+
+def gradient(
+    cost: Cost,
+    start: Gaussian,
+    generators: Sequence[torch.Generator],
+    settings: GradientSettings,
+    *,
+    limits: Limits | None = None,
+    on_iteration: OnIteration | None = None,
+) -> Plan:
+    """Search for the cheapest actions of every problem; the cost must be differentiable."""
+
+    def sample(belief: Belief, _: int) -> Tensor:
+        return belief.candidates.requires_grad_()
+
+    def update(belief: Belief, candidates: Tensor, costs: Tensor) -> Belief:
+        (slope,) = torch.autograd.grad(costs.sum(), candidates)
+        slope, costs = slope.nan_to_num(), costs.detach()
+        step = belief.step + 1
+        mean = DECAY * belief.slope + (1 - DECAY) * slope
+        square = DECAY_OF_SQUARES * belief.square + (1 - DECAY_OF_SQUARES) * slope.square()
+        scale = (square / (1 - DECAY_OF_SQUARES**step)).sqrt() + EPSILON
+        moved = candidates.detach() - settings.rate * mean / (1 - DECAY**step) / scale
+        shaken = moved + settings.noise * normal(generators, moved.shape[1:], moved)
+        best = lowest(costs, 1)
+        least = costs.gather(1, best).squeeze(1)
+        actions = taken(candidates.detach(), best).squeeze(1)
+        better = least < belief.cost
+        actions = torch.where(better[:, None, None], actions, belief.actions)
+        shaken[:, 0] = actions  # so that a step of all others into a region of NaN is no end
+        return Belief(
+            candidates=shaken,
+            slope=mean,
+            square=square,
+            actions=actions,
+            cost=torch.where(better, least, belief.cost),
+            step=step,
+        )
+
+    beginnings = gaussian(start.mean, start.std, settings.samples, generators)
+    beginnings[:, 0] = start.mean
+    zero, nothing = torch.zeros_like(beginnings), torch.full_like(start.mean[:, 0, 0], torch.inf)
+    belief = Belief(candidates=beginnings, slope=zero, square=zero, actions=start.mean, cost=nothing)
+    with torch.enable_grad():
+        return search(cost, belief, sample, update, settings.iterations, limits, on_iteration)

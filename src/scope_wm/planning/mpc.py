@@ -1,0 +1,165 @@
+"""Model predictive control: observe, plan, execute all planned actions, check, again.
+
+The mean and spread of a search restart at every step. Success is checked after the last action of a step,
+never in between, and a problem that has succeeded stops. The simulator never ends a search.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64
+
+from scope_wm.elite_bank import EliteBank
+from scope_wm.planning.models import Observations, PlanningModel
+from scope_wm.planning.planners import StepPlanner
+from scope_wm.planning.search import Limits, OnIteration, Plan, standard_start
+from scope_wm.tasks.task import Task
+from scope_wm.types import Problem, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class MPCSettings:
+    """World-model actions in a plan, plans at most, and the seed of the searches."""
+
+    horizon: int = 5
+    max_steps: int = 15
+    seed: int = 0
+
+
+class Controller:
+    """Plan towards the goals of several problems; holds what must be remembered from step to step."""
+
+    def __init__(
+        self,
+        model: PlanningModel,
+        planner: StepPlanner,
+        settings: MPCSettings,
+        *,
+        limits: Limits | None = None,
+        on_iteration: OnIteration | None = None,
+    ) -> None:
+        self.model = model
+        self.planner = planner
+        self.settings = settings
+        self.limits = limits
+        self.on_iteration = on_iteration
+        self._goals: Observations | None = None
+
+    def reset(self, goals: Observations, seeds: Sequence[int]) -> None:
+        """Begin with new goals; the searches of a problem depend on its seed, whatever others are planned."""
+        self._goals = goals
+        self._seeds = list(seeds)
+        self._bank: EliteBank | None = None
+        self._step = 0
+
+    @torch.no_grad()
+    def act(self, now: Observations) -> tuple[Float64[np.ndarray, "B steps action"], Plan]:
+        """Return the actions to execute for each problem, in units of the task, and the plan behind them."""
+        if self._goals is None:
+            raise ValueError("expected reset with a goal before the first act")
+        cost = self.model.cost(now, self._goals)
+        start = standard_start(len(self._seeds), self.settings.horizon, self.model.action_width)
+        generators = [search_generator(self.settings.seed, seed, self._step) for seed in self._seeds]
+        plan, self._bank = self.planner(
+            cost, start, generators, self._bank, limits=self.limits, on_iteration=self.on_iteration
+        )
+        self._step += 1
+        return self.model.task_actions(plan.actions), plan
+
+    def keep(self, unsolved: Bool[np.ndarray, " B"]) -> None:
+        """Go on with some of the problems; goals, seeds and bank follow them."""
+        rows = np.flatnonzero(unsolved)
+        self._goals = None if self._goals is None else select(self._goals, rows)
+        self._seeds = [self._seeds[row] for row in rows]
+        self._bank = None if self._bank is None else self._bank.of(torch.from_numpy(rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """What one step of control did for one problem."""
+
+    actions: Float64[np.ndarray, "steps action"]
+    state: State  # after the last of them
+    plan_seconds: float
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one problem went."""
+
+    problem: Problem
+    success: bool
+    steps: tuple[StepRecord, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """Return the state at the end."""
+        return self.steps[-1].state if self.steps else self.problem.start
+
+
+def solve(
+    task: Task,
+    problems: Sequence[Problem],
+    seeds: Sequence[int],
+    controller: Controller,
+    on_step: Callable[[list[Outcome]], None] | None = None,
+) -> list[Outcome]:
+    """Control every problem until it is solved or the steps are over."""
+    outcomes = [Outcome(problem=problem, success=False) for problem in problems]
+    controller.reset(observe_states(task, [problem.goal for problem in problems]), seeds)
+    active = list(range(len(problems)))
+    for _ in range(controller.settings.max_steps):
+        now = observe_states(task, [outcomes[i].state for i in active])
+        began = time.perf_counter()
+        actions, plan = controller.act(now)
+        seconds, samples = (
+            (time.perf_counter() - began) / len(active),
+            plan.trace.shape[0] * plan.costs.shape[1],
+        )
+        for i, block in zip(active, actions, strict=True):
+            state = execute(task, outcomes[i].state, block)
+            record = StepRecord(actions=block, state=state, plan_seconds=seconds, samples=samples)
+            solved = task.success(state, problems[i].goal)
+            outcomes[i] = replace(outcomes[i], success=solved, steps=(*outcomes[i].steps, record))
+        if on_step is not None:
+            on_step(outcomes)
+        unsolved = np.array([not outcomes[i].success for i in active])
+        controller.keep(unsolved)
+        active = [i for i in active if not outcomes[i].success]
+        if not active:
+            break
+    return outcomes
+
+
+def execute(task: Task, state: State, actions: Float64[np.ndarray, "steps action"]) -> State:
+    """Return the state after all actions."""
+    task.set_state(state)
+    for action in actions:
+        task.advance(action)
+    return task.state()
+
+
+def observe_states(task: Task, states: Sequence[State]) -> Observations:
+    """Return what is seen in each state."""
+    images, proprio = [], []
+    for state in states:
+        task.set_state(state)
+        images.append(task.render())
+        proprio.append(task.proprio())
+    return Observations(images=np.stack(images), proprio=np.stack(proprio), states=np.stack(states))
+
+
+def select(observations: Observations, rows: np.ndarray) -> Observations:
+    """Return the observations of some of the problems."""
+    states = None if observations.states is None else observations.states[rows]
+    return Observations(images=observations.images[rows], proprio=observations.proprio[rows], states=states)
+
+
+def search_generator(run_seed: int, problem_seed: int, step: int) -> torch.Generator:
+    """Return the random stream of one search."""
+    sequence = np.random.SeedSequence(run_seed, spawn_key=(problem_seed, step))
+    return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))

@@ -1,0 +1,100 @@
+"""Planning for a robot: camera images and proprio in, actions in the robot's own units out.
+
+    planner = Planner.from_pretrained("runs/push_t-lite/sparse-k32")
+    planner.reset(goal_image, goal_proprio)
+    while not done:
+        for action in planner.act(image, proprio):
+            ...
+
+It is the `Controller` of the evaluation with a single problem: what was measured is what the robot does.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import ArrayLike
+
+from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.planning.models import LatentModel, Observations
+from scope_wm.planning.mpc import Controller, MPCSettings
+from scope_wm.planning.objective import proprio_weight
+from scope_wm.planning.planners import PLANNERS
+from scope_wm.planning.search import Limits
+from scope_wm.tasks.task import checked
+from scope_wm.types import IMAGE_SIZE, UsageError
+
+CHUNK = 50  # candidates imagined at a time: a deadline is checked in between
+
+
+class Planner:
+    """Plan towards one goal at a time with a learned model."""
+
+    def __init__(self, model: LatentModel, controller: Controller) -> None:
+        self.model = model
+        self.controller = controller
+
+    @staticmethod
+    def from_pretrained(
+        source: str | Path,
+        *,
+        planner: str = "eb-cem",
+        horizon: int = 5,
+        deadline: float | None = None,
+        device: str = "cpu",
+        encoder: str | None = None,
+    ) -> "Planner":
+        """Load a model directory or hub id.
+
+        `horizon` counts world-model actions, each of several steps of the robot. `deadline` is in seconds for
+        each search. `encoder` names the frozen encoder's directory if it is not where the model says.
+        """
+        if planner not in PLANNERS:
+            raise ValueError(f"expected a planner of {', '.join(PLANNERS)}, got {planner!r}")
+        if horizon < 1:
+            raise ValueError(f"expected a horizon of at least 1, got {horizon}")
+        if deadline is not None and not deadline > 0:
+            raise ValueError(f"expected a deadline above 0 seconds, got {deadline}")
+        settings, limits = MPCSettings(horizon=horizon), Limits(chunk=CHUNK, seconds=deadline)
+        model = load_latent_model(source, encoder=encoder, device=device)
+        return Planner(model, Controller(model, PLANNERS[planner], settings, limits=limits))
+
+    def reset(self, goal_image: ArrayLike, goal_proprio: ArrayLike, seed: int = 0) -> None:
+        """Begin with a new goal; with the same seed the searches to come are the same."""
+        self.controller.reset(self._observed("goal ", goal_image, goal_proprio), [seed])
+
+    def act(self, image: ArrayLike, proprio: ArrayLike) -> Float64[np.ndarray, "steps action"]:
+        """Return the actions to execute, one for each step of the robot, before the next image."""
+        actions, _ = self.controller.act(self._observed("", image, proprio))
+        return actions[0]
+
+    def _observed(self, of: str, image: ArrayLike, proprio: ArrayLike) -> Observations:
+        """Return what the robot sees and feels as a batch of one, or say what is wrong with it."""
+        pixels, shape = np.asarray(image), (IMAGE_SIZE, IMAGE_SIZE, 3)
+        if pixels.dtype != np.uint8 or pixels.shape != shape:
+            raise ValueError(
+                f"expected a {of}image of uint8 RGB and shape {shape}, got {pixels.dtype} of {pixels.shape}"
+            )
+        body = checked(f"{of}proprio", proprio, len(self.model.statistics.proprio_mean))
+        return Observations(images=pixels[None], proprio=body[None].astype(np.float32))
+
+
+def load_latent_model(
+    source: str | Path, *, task: str | None = None, encoder: str | None = None, device: str = "cpu"
+) -> LatentModel:
+    """Load a trained model and its encoder, ready to plan; if `task` is given it must be the model's."""
+    trained = TrainedModel.from_pretrained(source)
+    config = trained.config
+    if task not in (None, config.task):
+        raise UsageError(f"expected a model of {task}, {source} is one of {config.task}")
+    eye = trained.load_encoder(encoder)
+    if isinstance(eye, torch.nn.Module):
+        eye.to(device)
+    return LatentModel(
+        trained.world_model.to(device).requires_grad_(False),
+        eye,
+        config.statistics,
+        frameskip=config.frameskip,
+        alpha=proprio_weight(config.task),
+    )

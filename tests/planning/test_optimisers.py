@@ -1,0 +1,167 @@
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from scope_wm.planning.cem import CEMSettings, cem, refit
+from scope_wm.planning.gradient import GradientSettings, gradient
+from scope_wm.planning.icem import ICEMSettings, coloured, icem
+from scope_wm.planning.mppi import MPPISettings, mppi, weights
+from scope_wm.planning.random_shooting import random_shooting
+from scope_wm.planning.search import Limits, Plan, lowest, standard_start
+
+TARGET = torch.linspace(-1.0, 1.0, 2 * 3 * 2).reshape(2, 1, 3, 2)
+Optimiser = Callable[..., Plan]
+OPTIMISERS: dict[str, tuple[Optimiser, object]] = {
+    "cem": (cem, CEMSettings(samples=200, elites=20, iterations=20)),
+    "icem": (icem, ICEMSettings(samples=200, elites=20, iterations=20)),
+    "mppi": (mppi, MPPISettings(samples=300, iterations=20)),
+    "gradient": (gradient, GradientSettings(iterations=150, noise=0.0)),
+}
+
+
+def bowl(candidates: Tensor) -> Tensor:
+    return (candidates - TARGET[: len(candidates)]).square().sum((-1, -2))
+
+
+def generators(*seeds: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+@pytest.fixture(params=OPTIMISERS)
+def optimiser(request: pytest.FixtureRequest) -> Callable[..., Plan]:
+    function, settings = OPTIMISERS[request.param]
+
+    def run(cost: Callable[[Tensor], Tensor], seeds: Sequence[int], **options: object) -> Plan:
+        start = standard_start(len(seeds), 3, 2)
+        return function(cost, start, generators(*seeds), settings, **options)
+
+    return run
+
+
+def test_a_bowl_is_solved(optimiser: Callable[..., Plan]) -> None:
+    plan = optimiser(bowl, [0, 1])
+    assert (plan.actions - TARGET[:, 0]).abs().max() < 0.2
+    assert (plan.trace[-1] < plan.trace[0]).all()
+
+
+def test_chunks_and_batches_change_no_bit(optimiser: Callable[..., Plan]) -> None:
+    together = optimiser(bowl, [0, 1])
+    chunked = optimiser(bowl, [0, 1], limits=Limits(chunk=7))
+    alone = optimiser(lambda c: (c - TARGET[1:]).square().sum((-1, -2)), [1])
+    assert torch.equal(together.actions, chunked.actions)
+    assert torch.equal(together.actions[1], alone.actions[0])
+
+
+def test_limits_hold(optimiser: Callable[..., Plan]) -> None:
+    low, high = torch.tensor([-0.3, -0.2]), torch.tensor([0.3, 0.2])
+    plan = optimiser(bowl, [0, 1], limits=Limits(low=low, high=high))
+    assert (plan.actions >= low).all()
+    assert (plan.actions <= high).all()
+    assert (plan.candidates >= low).all()
+    assert (plan.actions[0, 0] - low).abs().max() < 0.1
+
+
+def test_nan_is_never_chosen_and_all_nan_is_an_error(optimiser: Callable[..., Plan]) -> None:
+    def holed(candidates: Tensor) -> Tensor:
+        return torch.where(candidates[..., 0, 0] > 0.0, torch.nan, bowl(candidates))
+
+    # The unconstrained optimum of the second problem has a positive first action.
+    plan = optimiser(holed, [0, 1])
+    assert plan.actions.isfinite().all()
+    assert (plan.actions[:, 0, 0] < 0.05).all()
+    with pytest.raises(ValueError, match="NaN"):
+        optimiser(lambda c: torch.full(c.shape[:2], torch.nan) + c.sum() * 0, [0, 1])
+
+
+def test_out_of_time_the_last_complete_iteration_counts(optimiser: Callable[..., Plan]) -> None:
+    calls: list[int] = []
+
+    def slow(candidates: Tensor) -> Tensor:
+        calls.append(candidates.shape[1])
+        if len(calls) == 4:
+            time.sleep(0.3)
+        return bowl(candidates)
+
+    seen: list[Plan] = []
+    plan = optimiser(slow, [0, 1], limits=Limits(seconds=0.25), on_iteration=seen.append)
+    assert len(calls) == 4
+    assert len(plan.trace) == len(seen) == 4
+    assert torch.equal(plan.actions, seen[-1].actions)
+
+
+def test_out_of_time_in_the_first_iteration_the_best_scored_counts() -> None:
+    def slow(candidates: Tensor) -> Tensor:
+        time.sleep(0.05)
+        return bowl(candidates)
+
+    limits = Limits(chunk=10, seconds=0.08)
+    plan = cem(slow, standard_start(2, 3, 2), generators(0, 1), CEMSettings(), limits=limits)
+    assert plan.costs.shape == (2, 20)
+    best = plan.costs.argmin(1)
+    assert torch.equal(plan.actions, plan.candidates[[0, 1], best])
+
+
+def test_cem_follows_a_trace_calculated_in_numpy() -> None:
+    settings = CEMSettings(samples=20, elites=5, iterations=4)
+    plans: list[Plan] = []
+    cem(bowl, standard_start(2, 3, 2), generators(3, 4), settings, on_iteration=plans.append)
+    for problem, seed in enumerate((3, 4)):
+        source = torch.Generator().manual_seed(seed)
+        mean, std = np.zeros((3, 2), np.float32), np.ones((3, 2), np.float32)
+        for plan in plans:
+            noise = torch.randn(20, 3, 2, generator=source).numpy()
+            candidates = mean + std * noise
+            candidates[0] = mean
+            costs = ((candidates - TARGET[problem, 0].numpy()) ** 2).sum((1, 2))
+            elites = candidates[np.argsort(costs, kind="stable")[:5]]
+            mean, std = elites.mean(0), elites.std(0, ddof=1)
+            np.testing.assert_allclose(plan.actions[problem].numpy(), mean, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(plan.costs[problem].numpy(), costs, rtol=1e-4, atol=1e-6)
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ValueError, match="11 elites of 10 samples"):
+        CEMSettings(samples=10, elites=11)
+    with pytest.raises(ValueError, match="horizon of at least 1, got 0"):
+        standard_start(1, 0, 2)
+    with pytest.raises(ValueError, match="iteration"):
+        CEMSettings(iterations=0)
+
+
+def test_ties_and_nan_are_ordered() -> None:
+    costs = torch.tensor([[2.0, torch.nan, 1.0, 1.0, torch.inf]])
+    assert lowest(costs, 3).tolist() == [[2, 3, 0]]
+
+
+def test_refit_leaves_out_nan() -> None:
+    elites = torch.tensor([1.0, 3.0, 100.0]).reshape(1, 3, 1, 1)
+    fitted = refit(elites, torch.tensor([[0.0, 1.0, torch.nan]]))
+    assert float(fitted.mean) == 2.0
+    assert float(fitted.std) == pytest.approx(2**0.5)
+
+
+def test_coloured_noise_has_unit_variance_and_its_colour() -> None:
+    white = torch.randn(20000, 8, 1, generator=torch.Generator().manual_seed(0))
+    noise = coloured(white, 2.0).squeeze(-1)
+    torch.testing.assert_close(noise.std(0), torch.ones(8), atol=0.03, rtol=0)
+    power = torch.fft.rfft(noise).abs().square().mean(0)
+    assert float(power[1] / power[2]) == pytest.approx(4.0, rel=0.05)
+    torch.testing.assert_close(coloured(white, 0.0), white, atol=1e-5, rtol=0)
+
+
+def test_mppi_weights_by_hand() -> None:
+    share = weights(torch.tensor([[1.0, 2.0, torch.nan, 3.0]]), temperature=0.5)
+    spread = np.sqrt((0 + 1 + 4) / 3)
+    raw = np.exp(-np.array([0.0, 1.0, 2.0]) / (0.5 * spread))
+    np.testing.assert_allclose(share[0, [0, 1, 3]].numpy(), raw / raw.sum(), rtol=1e-5)
+    assert float(share[0, 2]) == 0.0
+
+
+def test_random_shooting_takes_the_cheapest_draw() -> None:
+    plan = random_shooting(bowl, standard_start(2, 3, 2), generators(0, 1), 50)
+    assert torch.equal(plan.actions, plan.candidates[[0, 1], plan.costs.argmin(1)])
+    assert plan.candidates.shape == (2, 50, 3, 2)

@@ -1,0 +1,86 @@
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scope_wm.elite_bank import BANK_SIZE, FIRST_STEP, LATER_STEPS, EliteBank
+from scope_wm.planning.cem import cem
+from scope_wm.planning.search import Plan, standard_start
+
+B, L, A = 2, 3, 2
+
+
+def generators(*seeds: int) -> list[torch.Generator]:
+    return [torch.Generator().manual_seed(seed) for seed in seeds]
+
+
+def two_valleys(candidates: Tensor) -> Tensor:
+    right = (candidates - 1.5).square().sum((-1, -2))
+    left = (candidates + 1.5).square().sum((-1, -2)) + 0.5
+    return torch.minimum(right, left)
+
+
+def first_plan() -> Plan:
+    return cem(two_valleys, standard_start(B, L, A), generators(0, 1), FIRST_STEP)
+
+
+def test_the_budgets_are_the_papers() -> None:
+    assert (FIRST_STEP.samples, FIRST_STEP.elites, FIRST_STEP.iterations) == (300, 30, 10)
+    assert (LATER_STEPS.samples, LATER_STEPS.elites, LATER_STEPS.iterations) == (100, 10, 10)
+    assert BANK_SIZE == 30
+
+
+def test_the_bank_is_the_cheapest_of_the_last_iteration() -> None:
+    plan = first_plan()
+    bank = EliteBank.fill(plan)
+    assert bank.sequences.shape == (B, 30, L, A)
+    for problem in range(B):
+        order = np.argsort(plan.costs[problem].numpy(), kind="stable")[:30]
+        np.testing.assert_array_equal(bank.sequences[problem], plan.candidates[problem][order])
+
+
+def test_seventy_local_then_thirty_global_in_the_drawing_order() -> None:
+    bank = EliteBank(sequences=torch.randn(B, 5, L, A, generator=torch.Generator().manual_seed(9)))
+    mean, std = torch.full((B, L, A), 4.0), torch.full((B, L, A), 0.2)
+    drawn = bank(mean, std, 100, generators(7, 8))
+    for problem, seed in enumerate((7, 8)):
+        source = torch.Generator().manual_seed(seed)
+        indices = torch.randint(5, (70,), generator=source)
+        local = torch.randn(70, L, A, generator=source)
+        far = torch.randn(30, L, A, generator=source)
+        expected = np.concatenate(
+            [
+                bank.sequences[problem][indices].numpy() + 0.5 * 0.2 * local.numpy(),
+                4.0 + 0.2 * far.numpy(),
+            ]
+        )
+        np.testing.assert_allclose(drawn[problem].numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_candidate_zero_is_the_mean_and_the_bank_never_changes() -> None:
+    bank = EliteBank.fill(first_plan())
+    before = bank.sequences.clone()
+    seen: list[Plan] = []
+    cem(
+        two_valleys,
+        standard_start(B, L, A),
+        generators(2, 3),
+        LATER_STEPS,
+        proposal=bank,
+        on_iteration=seen.append,
+    )
+    assert torch.equal(bank.sequences, before)
+    assert len(seen) == 10
+    assert torch.equal(seen[0].candidates[:, 0], torch.zeros(B, L, A))
+    for earlier, later in pairwise(seen):
+        assert torch.equal(later.candidates[:, 0], earlier.actions)
+
+
+def test_the_bank_follows_its_problem() -> None:
+    bank = EliteBank.fill(first_plan())
+    alone = bank.of(torch.tensor([1]))
+    start = standard_start(B, L, A)
+    both = cem(two_valleys, start, generators(2, 3), LATER_STEPS, proposal=bank)
+    one = cem(two_valleys, standard_start(1, L, A), generators(3), LATER_STEPS, proposal=alone)
+    assert torch.equal(both.actions[1], one.actions[0])
