@@ -72,6 +72,25 @@ def test_doctor_reports_what_a_bug_report_needs(capsys: pytest.CaptureFixture[st
         assert word in shown
 
 
+def test_doctor_says_what_to_do_about_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "pip install '.[hub]'" in shown
+    assert "pip install '.[dev]'" in shown
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--seed"])
+def test_bench_refuses_senseless_numbers(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "tasks", option, "-1"])
+    assert stop.value.code == 2
+    assert f"expected {option}" in capsys.readouterr().err
+
+
 def test_the_module_is_the_command() -> None:
     shown = subprocess.run([sys.executable, "-m", "scope_wm", "zzz"], capture_output=True, text=True)
     assert shown.returncode == 2

@@ -32,6 +32,22 @@ COMMANDS = {
     "data info": Command("Describe a store on one screen", "data.info", "InfoSettings", "info"),
     "data check": Command("Find damaged episodes of a store", "data.check", "CheckSettings", "check"),
     "data play": Command("Draw stores as a contact sheet or a video", "data.play", "PlaySettings", "play"),
+    "import dino-wm": Command(
+        "Import a released DINO-WM checkpoint as a dense model",
+        "model.import_dino_wm",
+        "ImportDinoWMSettings",
+        "import_dino_wm",
+    ),
+    "evaluate": Command(
+        "Solve problems with a model and a planner, and sum up",
+        "evaluate.runner",
+        "EvaluateSettings",
+        "evaluate",
+    ),
+    "compare": Command(
+        "Compare runs of evaluate on the same problems", "evaluate.compare", "CompareSettings", "compare"
+    ),
+    "plan": Command("Solve one problem and write a video of it", "report.plan", "PlanSettings", "plan"),
     "bench tasks": Command(
         "Measure the speed of the five simulators", "bench.tasks", "BenchTasksSettings", "bench_tasks"
     ),
@@ -57,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on where this one stopped", file=sys.stderr)
+        print("interrupted; collect and evaluate go on where they stopped when run again", file=sys.stderr)
         return 130
 
 

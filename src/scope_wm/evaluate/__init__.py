@@ -1,0 +1,1 @@
+"""How well models and planners solve the tasks, with how certain that is."""

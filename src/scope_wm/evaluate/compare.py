@@ -1,0 +1,152 @@
+"""Compare runs with the first of them, instance by instance: success, final distance, plan time.
+
+Runs are paired: an instance is the same problem in all of them. Success is tested with McNemar's exact test,
+distances with a paired bootstrap. Every run is tested against the first by itself, without a correction for
+how many there are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from scope_wm.evaluate.instances import InstanceRecord
+from scope_wm.evaluate.run import Run, read_run
+from scope_wm.evaluate.statistics import LEVEL, Interval, bootstrap, mcnemar, wilson
+from scope_wm.types import UsageError
+
+Records = Sequence[InstanceRecord]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings:
+    """Compare finished runs of scope-wm evaluate on the same problems with the first of them.
+
+    Example: scope-wm compare runs/push_t/eval-dense runs/push_t/eval-fast
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """directories of two or more runs"""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no comparison."""
+        if len(set(self.runs)) < max(2, len(self.runs)):
+            raise UsageError(f"expected two or more different runs, got {len(self.runs)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How one run differs from the first; a positive difference is a longer distance than the first's."""
+
+    p_success: float | None  # None: the task has no rule of success
+    distance_difference: float
+    distance_interval: Interval
+    time_ratio: float
+
+    @property
+    def distance_differs(self) -> bool:
+        """Tell whether the interval of the difference leaves 0 out."""
+        low, high = self.distance_interval
+        return low > 0 or high < 0
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return p-value, difference and ratio as text."""
+        low, high = self.distance_interval
+        difference = f"{self.distance_difference:+.3g}\n({low:+.3g} to {high:+.3g})"
+        p_success = "-" if self.p_success is None else f"{self.p_success:.3g}"
+        return p_success, difference, f"{self.time_ratio:.2f}"
+
+
+def compare(settings: CompareSettings) -> None:
+    """Print a table of the runs and what is not significant."""
+    runs = [read_run(path) for path in settings.runs]
+    paired = pair(runs)
+    has_success = runs[0].summary["success"] is not None
+    comparisons = [compare_records(paired[0], other, has_success=has_success) for other in paired[1:]]
+    console = Console()
+    console.print(table(runs, paired, comparisons))
+    for run, comparison in zip(runs[1:], comparisons, strict=True):
+        console.print(verdict(str(run.path), comparison), highlight=False)
+    if len({str(run.config["machine"]) for run in runs}) > 1:
+        console.print("The runs were made on different machines: their times do not compare.")
+
+
+def pair(runs: Sequence[Run]) -> list[list[InstanceRecord]]:
+    """Return the records of the instances that all runs have; refuse runs on other problems."""
+    first = runs[0]
+    common = sorted(set.intersection(*(set(run.records) for run in runs)))  # all have instance 0
+    for run in runs[1:]:
+        for what in ("task", "data"):
+            ours, theirs = (_problem_origin(r)[what] for r in (first, run))
+            if ours != theirs:
+                raise UsageError(
+                    f"expected runs on the same problems: {first.path} is on {what} {ours}, "
+                    f"{run.path} on {what} {theirs}"
+                )
+        for i in common:
+            if first.records[i].start_distance != run.records[i].start_distance:
+                raise UsageError(
+                    f"expected runs on the same problems: instance {i} of {run.path} starts elsewhere than "
+                    f"that of {first.path}"
+                )
+    return [[run.records[i] for i in common] for run in runs]
+
+
+def compare_records(first: Records, other: Records, *, has_success: bool = True) -> Comparison:
+    """Compare the records of the same instances."""
+    pairs = list(zip(first, other, strict=True))
+    only_first = sum(a.success and not b.success for a, b in pairs)
+    only_other = sum(b.success and not a.success for a, b in pairs)
+    differences = np.array([b.final_distance - a.final_distance for a, b in pairs])
+    seconds = [sum(record.plan_seconds for record in records) for records in (first, other)]
+    return Comparison(
+        p_success=mcnemar(only_first, only_other) if has_success else None,
+        distance_difference=float(differences.mean()),
+        distance_interval=bootstrap(differences),
+        time_ratio=seconds[1] / seconds[0],
+    )
+
+
+def table(runs: Sequence[Run], paired: Sequence[Records], comparisons: Sequence[Comparison]) -> Table:
+    """Return one row for every run."""
+    made = Table("run", "success", "p", "distance", "difference", "plan time", "ratio")
+    made.columns[0].overflow = "fold"
+    made.title = f"{runs[0].config['settings']['task']}, {len(paired[0])} instances"
+    has_success = comparisons[0].p_success is not None
+    for run, records, comparison in zip(runs, paired, [None, *comparisons], strict=True):
+        p, difference, ratio = ("", "", "") if comparison is None else comparison.cells()
+        made.add_row(
+            str(run.path),
+            success_cell(records) if has_success else "-",
+            p,
+            f"{np.mean([record.final_distance for record in records]):.4g}",
+            difference,
+            f"{np.mean([record.plan_seconds for record in records]):.2f} s",
+            ratio,
+        )
+    return made
+
+
+def success_cell(records: Records) -> str:
+    """Return the share of successes above its interval."""
+    solved = sum(record.success for record in records)
+    low, high = wilson(solved, len(records))
+    return f"{100 * solved / len(records):.1f} %\n({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def verdict(name: str, comparison: Comparison) -> str:
+    """Say which differences from the first run are significant at 5 %, and which are not."""
+    clear = {"final distance": comparison.distance_differs}
+    if comparison.p_success is not None:
+        clear = {"success": comparison.p_success < LEVEL} | clear
+    weak, strong = ([what for what in clear if clear[what] is wanted] for wanted in (False, True))
+    parts = {"not significant at 5 %": weak, "significant": strong}
+    return f"{name}: " + "; ".join(f"{word}: {', '.join(found)}" for word, found in parts.items() if found)
+
+
+def _problem_origin(run: Run) -> dict[str, object]:
+    return {"task": run.config["settings"]["task"], "data": run.config["data_digest"]}

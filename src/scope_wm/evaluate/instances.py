@@ -1,0 +1,107 @@
+"""One instance: a problem, solved by itself, and the record of how that went."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from scope_wm.data.problems import GOAL_ACTIONS, problem_from_store
+from scope_wm.data.split import open_splits, starts
+from scope_wm.evaluate.memory import PeakMemory
+from scope_wm.evaluate.settings import EvaluateSettings
+from scope_wm.planning.mpc import Controller, Outcome, solve
+from scope_wm.tasks import TASKS
+from scope_wm.tasks.push_t import PushT
+from scope_wm.tasks.task import Task
+from scope_wm.types import Problem, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceRecord:
+    """One line of instances.jsonl; distances are in the units of the task, the last four of Push-T only."""
+
+    instance: int
+    seed: int
+    success: bool
+    steps: int  # plans that were executed
+    start_distance: float
+    final_distance: float
+    path_left: float
+    plan_seconds: float  # of all searches together
+    samples: int
+    peak_memory: int | None  # bytes
+    block_must_move: bool | None = None
+    agent_distance: float | None = None
+    block_distance: float | None = None
+    block_turn: float | None = None
+
+
+def instance_seed(instance: int) -> int:
+    """Return the seed of an instance: 1, 100, 199, ..."""
+    return 99 * instance + 1
+
+
+def problem_source(settings: EvaluateSettings, task: Task) -> Callable[[int], Problem]:
+    """Return what makes the problem of a seed: the task, or the validation episodes of a store."""
+    if settings.problems_from is None:
+        return task.sample_problem
+    validation = open_splits(settings.problems_from).validation
+    return lambda seed: problem_from_store(validation, task, seed)
+
+
+def data_digest(settings: EvaluateSettings) -> str | None:
+    """Return what identifies the store of the problems, if any; refuse one of another task or too small."""
+    if settings.problems_from is None:
+        return None
+    task, validation = TASKS[settings.task](), open_splits(settings.problems_from).validation
+    store = validation.store
+    if store.config.task != task.name:
+        raise UsageError(f"expected a store of {task.name}, {store.path} is one of {store.config.task}")
+    apart = GOAL_ACTIONS * task.frameskip
+    open_problems = (
+        start
+        for start in starts(validation, apart)
+        if not task.success(store.states[start], store.states[start + apart])
+    )
+    available = sum(1 for _ in islice(open_problems, settings.count))
+    if available < settings.count:
+        raise UsageError(
+            f"expected --instances of at most {available}, the problems in the {len(validation.episodes)} "
+            f"validation episodes of {store.path}, got {settings.count}: collect more, or ask for fewer"
+        )
+    return store.digest
+
+
+def run_instance(
+    task: Task, problem: Problem, instance: int, controller: Controller, memory: PeakMemory
+) -> InstanceRecord:
+    """Solve one problem and record how that went."""
+    seed = instance_seed(instance)
+    memory.restart()
+    (outcome,) = solve(task, [problem], [seed], controller)
+    peak, state, goal = memory.above(), outcome.state, problem.goal
+    return InstanceRecord(
+        instance=instance,
+        seed=seed,
+        success=outcome.success,
+        steps=len(outcome.steps),
+        start_distance=task.distance(problem.start, goal),
+        final_distance=task.distance(state, goal),
+        path_left=task.path_left(state, goal),
+        plan_seconds=sum(step.plan_seconds for step in outcome.steps),
+        samples=sum(step.samples for step in outcome.steps),
+        peak_memory=peak,
+        **(push_t_details(task, outcome) if isinstance(task, PushT) else {}),
+    )
+
+
+def push_t_details(task: PushT, outcome: Outcome) -> dict[str, Any]:
+    """Return whether the block had to move, and what is left to the goal, part by part."""
+    state, goal = outcome.state, outcome.problem.goal
+    return {
+        "block_must_move": task.block_must_move(outcome.problem),
+        "agent_distance": math.dist(state[:2], goal[:2]),
+        "block_distance": math.dist(state[2:4], goal[2:4]),
+        "block_turn": abs(math.remainder(state[4] - goal[4], 2 * math.pi)),
+    }

@@ -1,0 +1,87 @@
+"""Evaluate: solve the instances that a run does not have yet, in processes of their own, and sum up.
+
+An instance depends on its number, the settings and the model alone: neither the number of workers nor being
+killed in between changes anything but times. Every worker plans with one thread, for the order in which
+threads add up numbers would show in the last digits.
+"""
+
+import os
+from typing import NamedTuple
+
+import torch
+
+from scope_wm.data.progress import progress
+from scope_wm.data.workers import Report, run_in_processes
+from scope_wm.evaluate.instances import InstanceRecord, instance_seed, problem_source, run_instance
+from scope_wm.evaluate.memory import PeakMemory
+from scope_wm.evaluate.models import learned_model, reseed, simulator_scale
+from scope_wm.evaluate.run import SUMMARY, append, appending, prepare, read_records
+from scope_wm.evaluate.settings import EvaluateSettings
+from scope_wm.evaluate.summary import Summary, lines, summarise
+from scope_wm.files import write_json
+from scope_wm.planning.models import ActionScale, LatentModel, SimulatorModel
+from scope_wm.planning.mpc import Controller
+from scope_wm.records import to_json
+from scope_wm.tasks import TASKS
+
+
+class Job(NamedTuple):
+    """The instances that one worker solves; the scale of actions is for the simulator only."""
+
+    settings: EvaluateSettings
+    scale: ActionScale | None
+    instances: list[int]
+
+
+def evaluate(settings: EvaluateSettings) -> None:
+    """Evaluate what is missing, write the summary and print it."""
+    summary = run(settings)
+    print(f"{settings.out}: {settings.task}, {settings.model.model}, {settings.search.planner}")
+    print("\n".join(lines(summary)))
+
+
+def run(settings: EvaluateSettings) -> Summary:
+    """Evaluate the instances that are missing and return what all of them amount to."""
+    path = settings.out
+    if len(read_records(path)) < settings.count and not settings.simulated:
+        learned_model(settings)  # what is wrong with it is to be said here, before anything is written
+    prepare(settings)
+    with appending(path) as file:
+        done = read_records(path)
+        pending = [instance for instance in range(settings.count) if instance not in done]
+        if pending:
+            with progress("instances", settings.count, len(done)) as advance:
+
+                def report(record: InstanceRecord) -> None:
+                    append(file, record)
+                    advance()
+
+                run_in_processes(solve_instances, jobs(settings, pending), report)
+        summary = summarise(settings, list(read_records(path).values()))
+        if pending or not (path / SUMMARY).is_file():
+            write_json(path / SUMMARY, to_json(summary))
+    return summary
+
+
+def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
+    """Spread the instances over workers."""
+    scale = simulator_scale(settings) if settings.simulated else None
+    workers = min(settings.workers or os.cpu_count() or 1, len(pending))
+    return [Job(settings, scale, pending[first::workers]) for first in range(workers)]
+
+
+def solve_instances(job: Job, report: Report) -> None:
+    """Solve one instance after another and report each."""
+    torch.set_num_threads(1)
+    settings, task = job.settings, TASKS[job.settings.task]()
+    problem_of = problem_source(settings, task)
+    model: LatentModel | SimulatorModel
+    model = learned_model(settings) if job.scale is None else SimulatorModel(task, job.scale)
+    planner = settings.search.step_planner()
+    controller = Controller(model, planner, settings.mpc, limits=settings.search.limits())
+    memory = PeakMemory()
+    for instance in job.instances:
+        if isinstance(model, LatentModel):
+            reseed(model, instance_seed(instance))
+        problem = problem_of(instance_seed(instance))
+        report(run_instance(task, problem, instance, controller, memory))

@@ -1,0 +1,194 @@
+"""What an evaluation is asked for, and the protocol of each task: the defaults that METHOD.md fixes.
+
+The groups are joined to one flat command line; a default that depends on the task is None until it is asked.
+"""
+
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
+from scope_wm.planning.cem import CEMSettings, cem
+from scope_wm.planning.mpc import MPCSettings
+from scope_wm.planning.objective import proprio_weight
+from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
+from scope_wm.planning.search import Limits
+from scope_wm.types import UsageError
+
+SIMULATOR = "simulator"
+WIDER = FIRST_STEP.samples // LATER_STEPS.samples  # the first search of eb-cem, in units of the later ones
+
+TaskName = Literal["point_maze", "wall", "push_t", "rope", "granular"]
+PlannerName = Literal["cem", "eb-cem", "icem", "mppi", "gradient", "random-shooting"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskProtocol:
+    """How a task is evaluated."""
+
+    instances: int = 50
+    max_steps: int = 15
+    has_success: bool = True
+
+
+PROTOCOLS: dict[TaskName, TaskProtocol] = {
+    "point_maze": TaskProtocol(),
+    "wall": TaskProtocol(),
+    "push_t": TaskProtocol(),
+    "rope": TaskProtocol(instances=10, max_steps=7, has_success=False),
+    "granular": TaskProtocol(instances=10, max_steps=7, has_success=False),
+}
+
+
+def expect_at_least(settings: object, least: dict[str, int]) -> None:
+    """Refuse numbers that are too small; None stands for a default and passes."""
+    for name, limit in least.items():
+        value = getattr(settings, name)
+        if value is not None and value < limit:
+            raise UsageError(f"expected --{name.replace('_', '-')} of at least {limit}, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """What to plan with."""
+
+    model: str
+    """a model's directory or hub id, or the word simulator: the true dynamics, an upper bound"""
+    encoder: str | None = None
+    """directory of the frozen encoder, if it is not where the model says"""
+    k: int | None = None
+    """tokens to keep; None: as the model was trained"""
+    allow_other_k: bool = False
+    """plan with another K than in training, which breaks models"""
+    alpha: float | None = None
+    """weight of proprio in the cost; None: 0 for point_maze, else 1"""
+
+    def __post_init__(self) -> None:
+        """Refuse what the simulator has no use for."""
+        expect_at_least(self, {"k": 1, "alpha": 0})
+        if self.model == SIMULATOR:
+            for name in ("encoder", "k", "alpha"):
+                if getattr(self, name) is not None:
+                    raise UsageError(f"--model {SIMULATOR} takes no --{name}: its cost is the path left")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How to search for actions."""
+
+    planner: PlannerName = "eb-cem"
+    """how actions are searched for"""
+    samples: int | None = None
+    """candidates of an iteration of cem and eb-cem, whose first step has three times as many; None: 100"""
+    elites: int | None = None
+    """how many of them are elites, likewise; None: 10"""
+    horizon: int = 5
+    """world-model actions in a plan"""
+    max_steps: int | None = None
+    """plans at most; None: 15, or 7 for rope and granular"""
+    max_seconds: float | None = None
+    """seconds for each search; with a deadline, results depend on the machine"""
+    chunk: int | None = None
+    """candidates imagined at a time: fewer take less memory; None: all"""
+
+    def __post_init__(self) -> None:
+        """Refuse a search that cannot work."""
+        expect_at_least(self, {"samples": 1, "elites": 1, "horizon": 1, "max_steps": 1, "chunk": 1})
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise UsageError(f"expected --max-seconds above 0, got {self.max_seconds}")
+        self.step_planner()
+
+    def step_planner(self) -> StepPlanner:
+        """Return the planner, with other numbers of candidates if they were given."""
+        if self.samples is None and self.elites is None:
+            return PLANNERS[self.planner]
+        if self.planner not in ("cem", "eb-cem"):
+            raise UsageError(f"--samples and --elites are for cem and eb-cem, got {self.planner}")
+        samples, elites = self.samples or LATER_STEPS.samples, self.elites or LATER_STEPS.elites
+        try:
+            later = CEMSettings(samples=samples, elites=elites)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        if self.planner == "cem":
+            return Memoryless(optimiser=partial(cem, settings=later))
+        first = CEMSettings(samples=WIDER * samples, elites=WIDER * elites)
+        return EliteBankCEM(first=first, later=later, bank_size=first.elites)
+
+    def limits(self) -> Limits:
+        """Return what a search may take."""
+        return Limits(chunk=self.chunk, seconds=self.max_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings:
+    """Solve problems of a task with a model and a planner, and say how well that went.
+
+    Instance i has seed 99 i + 1. After an interruption the same command goes on; with more instances it
+    makes a finished run grow. Results do not depend on the number of workers, times may.
+
+    Example: scope-wm evaluate --task push_t --model runs/push_t/sparse-k98 --out runs/push_t/eval
+    """
+
+    task: TaskName
+    """what to do"""
+    model: Annotated[ModelSettings, tyro.conf.arg(name="")]
+    out: Path
+    """directory of the run"""
+    search: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
+    instances: int | None = None
+    """how many problems; None: 50, or 10 for rope and granular"""
+    problems_from: Path | None = None
+    """store whose validation episodes the problems come from; None: the task makes them"""
+    seed: int = 0
+    """seed of the searches"""
+    workers: int | None = None
+    """processes, each with one thread; None: one for every core"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be evaluated."""
+        expect_at_least(self, {"instances": 1, "seed": 0, "workers": 1})
+        if self.simulated and self.search.planner == "gradient":
+            raise UsageError("the gradient planner needs a learned model: a simulator has no gradient")
+
+    @property
+    def protocol(self) -> TaskProtocol:
+        """Return how this task is evaluated."""
+        return PROTOCOLS[self.task]
+
+    @property
+    def simulated(self) -> bool:
+        """Tell whether the simulator is the model."""
+        return self.model.model == SIMULATOR
+
+    @property
+    def count(self) -> int:
+        """Return how many instances there are."""
+        return self.instances or self.protocol.instances
+
+    @property
+    def alpha(self) -> float:
+        """Return the weight of proprio."""
+        return proprio_weight(self.task) if self.model.alpha is None else self.model.alpha
+
+    @property
+    def mpc(self) -> MPCSettings:
+        """Return the settings of the control loop."""
+        max_steps = self.search.max_steps or self.protocol.max_steps
+        return MPCSettings(horizon=self.search.horizon, max_steps=max_steps, seed=self.seed)
+
+    def resolved(self) -> dict[str, Any]:
+        """Return every setting as JSON can hold it, with the defaults of the task filled in."""
+        values = asdict(self)
+        groups = values.pop("model") | values.pop("search")
+        source = None if self.problems_from is None else str(self.problems_from)
+        filled: dict[str, Any] = {
+            "instances": self.count,
+            "max_steps": self.mpc.max_steps,
+            "problems_from": source,
+        }
+        if not self.simulated:
+            filled["alpha"] = self.alpha
+        return values | groups | filled | {"out": str(self.out)}

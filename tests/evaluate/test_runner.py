@@ -1,0 +1,322 @@
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from scope_wm.cli import main
+from scope_wm.data.collect import CollectSettings, collect
+from scope_wm.data.store import Store
+from scope_wm.evaluate.instances import InstanceRecord
+from scope_wm.evaluate.models import simulator_scale
+from scope_wm.evaluate.run import appending, read_records
+from scope_wm.evaluate.runner import Job, jobs, run, solve_instances
+from scope_wm.evaluate.settings import EvaluateSettings, ModelSettings, PlannerName, SearchSettings, TaskName
+from scope_wm.evaluate.statistics import wilson
+from scope_wm.planning.models import ActionScale
+from scope_wm.planning.planners import PLANNERS
+from scope_wm.tasks import TASKS
+from scope_wm.types import UsageError
+
+INSTANCES = 6
+SMALL = ["--samples", "20", "--elites", "4", "--horizon", "2", "--max-steps", "2"]
+SEARCH = SearchSettings(samples=20, elites=4, horizon=2, max_steps=2)
+
+
+def settings(out: Path, **changes: Any) -> EvaluateSettings:
+    made = EvaluateSettings(
+        task="wall",
+        model=ModelSettings(model="simulator"),
+        out=out,
+        search=SEARCH,
+        instances=INSTANCES,
+        workers=1,
+    )
+    return replace(made, **changes)
+
+
+def timeless(records: Sequence[InstanceRecord]) -> list[InstanceRecord]:
+    """Leave out what is measured and sort."""
+    plain = [replace(record, plan_seconds=0.0, peak_memory=None) for record in records]
+    return sorted(plain, key=lambda record: record.instance)
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()} if path.is_dir() else {}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that one worker made without interruption, for reading only."""
+    out = tmp_path_factory.mktemp("runs") / "wall"
+    run(settings(out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of five episodes, one of them for validation."""
+    path = tmp_path_factory.mktemp("stores") / "wall"
+    collect(CollectSettings(task="wall", episodes=5, out=path, workers=1))
+    return path
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Give this process its threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def solved_here(job: Job) -> list[InstanceRecord]:
+    records: list[InstanceRecord] = []
+    solve_instances(job, records.append)
+    return records
+
+
+def test_a_record_says_what_happened(finished: Path) -> None:
+    records = read_records(finished)
+    task = TASKS["wall"]()
+    assert list(records) == list(range(INSTANCES))
+    for instance, record in records.items():
+        problem = task.sample_problem(99 * instance + 1)
+        assert record.seed == 99 * instance + 1
+        assert record.start_distance == task.distance(problem.start, problem.goal)
+        assert record.success == (record.final_distance < 4.5)
+        assert record.final_distance <= record.path_left + 1e-9
+        # Plans of eb-cem: ten iterations of 3 x 20 candidates at first, then of 20.
+        assert record.samples == 600 + 200 * (record.steps - 1)
+        assert record.steps == 2 or record.success
+        assert record.plan_seconds > 0
+        assert record.peak_memory is not None
+        assert record.block_must_move is None
+
+
+def test_the_summary_sums_up_the_records(finished: Path) -> None:
+    records = list(read_records(finished).values())
+    summary = json.loads((finished / "summary.json").read_text())
+    solved = [record for record in records if record.success]
+    assert 0 < len(solved) < INSTANCES  # or the settings make a poor test
+    assert summary["success"] == {
+        "solved": len(solved),
+        "instances": INSTANCES,
+        "rate": len(solved) / INSTANCES,
+        "interval": list(wilson(len(solved), INSTANCES)),
+    }
+    assert summary["mean_steps_to_success"] == pytest.approx(sum(r.steps for r in solved) / len(solved))
+    assert summary["mean_final_distance"] == pytest.approx(sum(r.final_distance for r in records) / INSTANCES)
+    assert summary["total_plan_seconds"] == pytest.approx(sum(r.plan_seconds for r in records))
+    assert summary["total_samples"] == sum(r.samples for r in records)
+    assert summary["peak_memory"] == max(r.peak_memory or 0 for r in records)
+    assert summary["success_block_must_move"] is None
+    assert "upper bound" in summary["notes"][0]
+    assert "path left" in summary["notes"][0]
+
+
+def test_the_config_says_everything(finished: Path) -> None:
+    config = json.loads((finished / "config.json").read_text())
+    expected = {"task": "wall", "planner": "eb-cem", "horizon": 2, "max_steps": 2, "instances": INSTANCES}
+    assert config["settings"].items() >= expected.items()
+    assert (config["model_digest"], config["data_digest"]) == ("simulator", None)
+    assert config["versions"]["numpy"] == np.__version__
+    assert config["machine"]["cores"] >= 1
+
+
+def test_two_workers_give_the_records_of_one_and_a_run_grows(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    run(settings(out, instances=2))
+    assert json.loads((out / "summary.json").read_text())["instances"] == 2
+    run(settings(out, workers=2))
+    assert timeless([*read_records(out).values()]) == timeless([*read_records(finished).values()])
+    assert json.loads((out / "summary.json").read_text())["instances"] == INSTANCES
+    assert json.loads((out / "config.json").read_text())["settings"]["instances"] == INSTANCES
+
+
+def test_a_killed_run_goes_on_to_the_same_records(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    words = ["evaluate", "--task", "wall", "--model", "simulator", "--instances", str(INSTANCES), *SMALL]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "scope_wm", *words, "--workers", "1", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    deadline = time.monotonic() + 120
+    while len(read_records(out)) < 2:
+        assert parent.poll() is None, parent.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    children = psutil.Process(parent.pid).children(recursive=True)
+    parent.kill()
+    parent.communicate()
+    assert psutil.wait_procs(children, timeout=30)[1] == []
+    assert not (out / "summary.json").exists()
+    kept = read_records(out)
+    assert 2 <= len(kept) < INSTANCES
+    with (out / "instances.jsonl").open("a") as file:
+        file.write('{"instance": 5, "seed": 4')  # as if the kill had come in the middle of a line
+    run(settings(out))
+    again = read_records(out)
+    assert {instance: again[instance] for instance in kept} == kept
+    assert timeless([*again.values()]) == timeless([*read_records(finished).values()])
+
+
+def test_two_processes_do_not_write_to_one_run(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    with appending(out), pytest.raises(UsageError, match="another process is evaluating into"):
+        run(settings(out))
+
+
+def test_the_names_on_the_command_line_are_those_of_planners_and_tasks() -> None:
+    assert get_args(PlannerName) == tuple(PLANNERS)
+    assert set(get_args(TaskName)) == set(TASKS)
+
+
+def test_a_finished_run_is_left_alone(finished: Path) -> None:
+    before = content(finished)
+    run(settings(finished))
+    assert content(finished) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, "was evaluated with seed 0, not 1"),
+        ({"task": "point_maze"}, "was evaluated with task wall, not point_maze"),
+        ({"search": replace(SEARCH, planner="cem")}, "with planner eb-cem, not cem"),
+        ({"search": replace(SEARCH, max_steps=None)}, "with max_steps 2, not 15"),
+        ({"instances": 5}, "has 6 instances: expected as many or more, got 5"),
+    ],
+)
+def test_other_settings_in_the_same_directory_are_refused(
+    finished: Path, changes: dict[str, Any], message: str
+) -> None:
+    before = content(finished)
+    with pytest.raises(UsageError, match=message):
+        run(settings(finished, **changes))
+    assert content(finished) == before
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("task", TASKS)
+def test_the_simulator_plans_on_every_task(task: str, tmp_path: Path) -> None:
+    tiny = SearchSettings(planner="cem", samples=4, elites=2, horizon=1, max_steps=1)
+    width = TASKS[task].action_width
+    scale = ActionScale(mean=np.zeros(width), std=np.full(width, 0.5), frameskip=TASKS[task].frameskip)
+    job = Job(settings(tmp_path, task=task, search=tiny), scale, [0])
+    (record,) = solved_here(job)
+    assert (record.steps, record.samples) == (1, 40)
+    assert record.start_distance > 0
+    assert (record.block_must_move is None) == (task != "push_t")
+
+
+@pytest.mark.usefixtures("threads")
+def test_push_t_tells_apart_what_is_left(tmp_path: Path) -> None:
+    tiny = SearchSettings(planner="cem", samples=4, elites=2, horizon=1, max_steps=1)
+    (job,) = jobs(settings(tmp_path, task="push_t", search=tiny), [7])
+    (record,) = solved_here(job)
+    task = TASKS["push_t"]()
+    problem = task.sample_problem(694)
+    moved = np.linalg.norm(problem.start[2:4] - problem.goal[2:4])
+    assert record.block_must_move is True
+    assert moved > 20
+    parts = record.agent_distance, record.block_distance
+    assert record.final_distance == pytest.approx(np.hypot(*parts))
+    path = np.hypot(record.final_distance / 20, record.block_turn / (np.pi / 9))
+    assert record.path_left == pytest.approx(path)
+
+
+def test_the_scale_of_the_simulator_is_that_of_five_episodes_of_the_data_policy(
+    tmp_path: Path, store: Path
+) -> None:
+    scale, actions = simulator_scale(settings(tmp_path)), Store.open(store).actions
+    np.testing.assert_allclose(scale.mean, actions.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(scale.std, actions.std(axis=0), rtol=1e-12)
+    from_store = simulator_scale(settings(tmp_path, problems_from=store))
+    values = json.loads((store / "statistics.json").read_text())
+    assert from_store.mean.tolist() == values["action_mean"]
+    assert from_store.std.tolist() == values["action_std"]
+
+
+@pytest.mark.usefixtures("threads")
+def test_problems_come_from_the_validation_episodes_of_a_store(tmp_path: Path, store: Path) -> None:
+    asked = settings(tmp_path / "run", problems_from=store, instances=2)
+    run(asked)
+    records = read_records(asked.out)
+    opened = Store.open(store)
+    states = opened.episode(validation_episode(opened)).states
+    distances = np.linalg.norm(states[25:] - states[:-25], axis=1)
+    for record in records.values():
+        assert record.start_distance in distances
+    config = json.loads((asked.out / "config.json").read_text())
+    assert config["data_digest"] == opened.digest
+    with pytest.raises(UsageError, match=r"with data .* not None"):
+        run(replace(asked, problems_from=None))
+
+
+def validation_episode(opened: Store) -> int:
+    """Return the last of torch's permutation with seed 42, which DINO-WM's split leaves for validation."""
+    return int(torch.randperm(len(opened), generator=torch.Generator().manual_seed(42))[-1])
+
+
+def exit_code(words: Sequence[str]) -> int:
+    try:
+        return main(["evaluate", *words])
+    except SystemExit as stop:  # of tyro, for what it can tell by itself
+        return int(stop.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--model simulator --instances 0", "expected --instances of at least 1, got 0"),
+        ("--model simulator --horizon 0", "expected --horizon of at least 1, got 0"),
+        ("--model simulator --max-steps 0", "expected --max-steps of at least 1, got 0"),
+        ("--model simulator --workers 0", "expected --workers of at least 1, got 0"),
+        ("--model simulator --max-seconds 0", "expected --max-seconds above 0, got 0"),
+        ("--model simulator --elites 0", "expected --elites of at least 1, got 0"),
+        ("--model simulator --samples 5", "got 10 elites of 5 samples"),
+        ("--model simulator --planner mppi --samples 5", "are for cem and eb-cem, got mppi"),
+        ("--model simulator --planner gradient", "a simulator has no gradient"),
+        ("--model simulator --planner cma-es", "cma-es"),
+        ("--model simulator --k 32", "--model simulator takes no --k"),
+        ("--model no/such/model", "there is no model directory no/such/model"),
+        ("--model simulator --problems-from no/such/store", "there is no store at no/such/store"),
+    ],
+)
+def test_bad_input_is_wrong_usage_and_leaves_nothing(
+    options: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert exit_code(["--task", "wall", "--out", str(out), *options.split()]) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not out.exists()
+
+
+def test_more_instances_than_the_store_has_problems_are_refused(tmp_path: Path, store: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected --instances of at most \d+, .* got 26"):
+        run(settings(tmp_path / "run", problems_from=store, instances=26))  # 25 starts in 50 frames
+    with pytest.raises(UsageError, match=r"expected a store of rope, .* is one of wall"):
+        run(settings(tmp_path / "run", task="rope", problems_from=store))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path, store: Path) -> None:
+    before = content(store)
+    with pytest.raises(UsageError, match=r"is not a run of scope-wm evaluate"):
+        run(settings(store))
+    assert content(store) == before
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match=r"expected --out to name a directory"):
+        run(settings(tmp_path / "file"))
+    assert (tmp_path / "file").read_text() == "mine"

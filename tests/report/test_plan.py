@@ -1,0 +1,218 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+
+from scope_wm.cli import main
+from scope_wm.data.collect import CollectSettings, collect
+from scope_wm.data.problems import problem_from_store
+from scope_wm.data.split import open_splits
+from scope_wm.planning.mpc import Outcome, StepRecord, observe_states
+from scope_wm.planning.planner import load_latent_model
+from scope_wm.planning.search import Plan
+from scope_wm.report.plan import PlanSettings, choose_problem, kept_tokens, verdict
+from scope_wm.report.plan_video import (
+    AMBER,
+    GAP,
+    HEADING,
+    MARGIN,
+    PANEL,
+    Scene,
+    Story,
+    draw,
+    enlarged,
+    moments,
+    spotlight,
+)
+from scope_wm.tasks import TASKS
+from scope_wm.types import Problem
+
+
+def panel(picture: np.ndarray, column: int) -> np.ndarray:
+    """Return what a panel shows, without its edge."""
+    left = MARGIN + column * (PANEL + GAP)
+    return picture[HEADING + 4 : HEADING + PANEL - 4, left + 4 : left + PANEL - 4].astype(float)
+
+
+def image_of(state: np.ndarray) -> np.ndarray:
+    task = TASKS["wall"]()
+    task.set_state(state)
+    return enlarged(task.render())[4:-4, 4:-4]
+
+
+def story(
+    *, success: bool = True, actions: int = 25, scenes: int = 2, kept: np.ndarray | None = None
+) -> Story:
+    scene = Scene(
+        frames=np.full((actions + 1, 224, 224, 3), 200, np.uint8),
+        distances=[9.0] * (actions + 1),
+        trace=np.linspace(4.0, 1.0, 30),
+        kept=kept,
+    )
+    goal = np.full((224, 224, 3), 100, np.uint8)
+    return Story(
+        task="wall",
+        note="cem",
+        goal=goal,
+        scenes=[scene] * scenes,
+        max_steps=5,
+        verdict="solved after 2 steps",
+        success=success,
+    )
+
+
+def test_the_simulator_solves_a_problem_and_the_video_shows_it(tmp_path: Path) -> None:
+    out = tmp_path / "videos" / "plan.mp4"
+    words = ["plan", "--task", "wall", "--model", "simulator", "--planner", "cem", "--seed", "7"]
+    command = [sys.executable, "-m", "scope_wm", *words, "--max-steps", "1", "--out", str(out)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)  # type checks would be slow
+    assert shown.stdout.startswith("solved after 1 step, ")
+    assert shown.stdout.endswith(f"s of planning\n{out}\n")
+    assert shown.stderr.startswith("step  1/1  cost ")
+    assert "distance" in shown.stderr
+    frames = iio.imread(out, plugin="pyav")
+    assert len(frames) == 10 + 25 + 15  # iterations, simulator steps, and the end stays
+    problem = TASKS["wall"]().sample_problem(7)
+    assert np.abs(panel(frames[0], 0) - image_of(problem.start)).mean() < 4
+    assert np.abs(panel(frames[0], 1) - image_of(problem.goal)).mean() < 4
+    assert np.abs(panel(frames[-1], 0) - image_of(problem.start)).max() > 150
+
+
+def test_a_sparse_model_shows_the_tokens_that_it_keeps(
+    tmp_path: Path, random_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plan.mp4"
+    words = ["plan", "--task", "wall", "--model", str(random_model("wall")), "--planner", "random-shooting"]
+    assert main([*words, "--max-steps", "1", "--out", str(out)]) == 0
+    assert "after 1 step" in capsys.readouterr().out
+    frames = iio.imread(out, plugin="pyav")
+    assert frames.shape[2] == 2 * MARGIN + 3 * PANEL + 2 * GAP
+    # White paper, dimmed to 40 %, on 10 of 16 patches.
+    assert 0.4 < (np.abs(panel(frames[0], 2).mean(-1) - 102) < 12).mean() < 0.625
+
+
+def test_kept_tokens_are_the_top_of_the_head_for_the_first_action(
+    random_model: Callable[[str], Path],
+) -> None:
+    task, model = TASKS["wall"](), load_latent_model(random_model("wall"))
+    now = observe_states(task, [np.array([12.0, 40.0])])
+    actions = torch.randn(1, 3, 10, generator=torch.Generator().manual_seed(0))
+    costs = torch.zeros(1, 1)
+    chosen = Plan(actions=actions, candidates=actions[:, None], costs=costs, trace=costs)
+    fuse, head = model.world_model.fuse, model.world_model.selector.head
+    body = (now.proprio - model.statistics.proprio_mean) / model.statistics.proprio_std
+    scores = head(
+        model.encoder(torch.from_numpy(now.images)),
+        fuse.proprio(torch.tensor(body).float()),
+        fuse.action(actions[:, 0]),
+    )
+    expected = np.zeros(16, bool)
+    expected[scores[0].argsort(descending=True)[:6].numpy()] = True
+    np.testing.assert_array_equal(kept_tokens(model, now, chosen), expected.reshape(4, 4))
+
+
+def test_the_spotlight_dims_what_is_not_kept() -> None:
+    kept = np.zeros((14, 14), bool)
+    kept[2:4, 5:9] = True
+    lit = spotlight(np.full((PANEL, PANEL, 3), 200, np.uint8), kept)
+    centres = lit[12::24, 12::24]
+    assert (centres[kept] == 200).all()
+    assert (centres[~kept] == 80).all()
+    assert (lit == AMBER).all(-1).sum() >= 2 * (2 + 4) * 24  # the border, at least one pixel wide
+
+
+def test_a_search_is_shown_in_ten_pictures_and_a_push_stays() -> None:
+    shown = list(moments(story(actions=5)))
+    first = [moment for moment in shown if moment.scene == 0]
+    assert [moment.iterations for moment in first[:10]] == list(range(3, 31, 3))
+    assert [moment.frame for moment in first] == [0] * 10 + [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5 + [5] * 5
+    assert [moment.status for moment in shown[-15:]] == ["solved after 2 steps"] * 15
+    assert shown[0].status == "step 1 of 5: planning"
+    assert shown[-16].status == "step 2 of 5: acting"
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_only_success_has_a_green_edge(success: bool) -> None:
+    told = story(success=success)
+    *_, acting, end = [draw(told, moment) for moment in list(moments(told))[-16:-14]]
+    at = (HEADING + 1, MARGIN + 50)
+    assert acting[at].tolist() == [200, 200, 200]
+    assert end[at].tolist() == ([26, 150, 65] if success else [200, 200, 200])
+
+
+def test_sides_are_even_as_the_video_needs() -> None:
+    for kept in (None, np.eye(14, dtype=bool)):
+        told = story(kept=kept)
+        height, width, _ = draw(told, next(moments(told))).shape
+        assert height % 2 == width % 2 == 0
+
+
+def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
+    collect(CollectSettings(task="wall", episodes=10, out=tmp_path / "wall", workers=1))
+    settings = PlanSettings(
+        task="wall", model="simulator", out=Path("x.mp4"), seed=3, problems_from=tmp_path / "wall"
+    )
+    task = TASKS["wall"]()
+    chosen = choose_problem(settings, task)
+    expected = problem_from_store(open_splits(tmp_path / "wall").validation, task, 3)
+    np.testing.assert_array_equal(chosen.start, expected.start)
+    np.testing.assert_array_equal(chosen.goal, expected.goal)
+    assert not np.array_equal(chosen.start, task.sample_problem(3).start)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--model", "simulator", "--out", "plan.avi"], "expected --out to end with .mp4, got plan.avi"),
+        (["--model", "simulator", "--planner", "gradient"], "the simulator has no gradient"),
+        (["--model", "simulator", "--encoder", "dinov2"], "it takes no --encoder"),
+        (["--model", "simulator", "--max-steps", "0"], "expected --max-steps of at least 1, got 0"),
+        (["--model", "simulator", "--seed", "-1"], "expected --seed of at least 0, got -1"),
+        (["--model", "./no-such-model"], "there is no model directory ./no-such-model"),
+        (["--model", "simulator", "--problems-from", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_written(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = [] if "--out" in words else ["--out", "plan.mp4"]
+    with pytest.raises(SystemExit) as stop:  # as the command does; some errors tyro ends itself
+        sys.exit(main(["plan", "--task", "wall", *words, *out]))
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("success", "has_success", "steps", "words"),
+    [
+        (True, True, 1, "solved after 1 step"),
+        (False, True, 15, "not solved after 15 steps"),
+        (False, False, 7, "distance 0.123 after 7 steps"),
+    ],
+)
+def test_the_verdict_of_a_task_without_success_is_its_distance(
+    success: bool, has_success: bool, steps: int, words: str
+) -> None:
+    state = np.zeros(2)
+    step = StepRecord(actions=np.zeros((5, 2)), state=state, plan_seconds=0.1, samples=10)
+    outcome = Outcome(problem=Problem(start=state, goal=state), success=success, steps=(step,) * steps)
+    assert verdict(outcome, 0.12345, has_success=has_success) == words
+
+
+def test_a_model_of_another_task_is_refused(
+    tmp_path: Path, random_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "plan.mp4")
+    assert main(["plan", "--task", "push_t", "--model", str(random_model("wall")), "--out", out]) == 2
+    assert "expected a model of push_t" in capsys.readouterr().err
