@@ -26,7 +26,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest --numprocesses 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --durations 8  # one thread for each of the two processes
 
 clean:
 	rm -rf .venv demo build dist

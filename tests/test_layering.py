@@ -8,9 +8,9 @@ import scope_wm
 PACKAGE = Path(scope_wm.__file__).parent
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
-# Imports point one way: a module may import from its own part of the package and from lower layers.
+# Imports point one way: a module may import from its own layer and from lower ones.
 LAYERS = [
-    {"types"},
+    {"types", "files", "records"},
     {"selector", "background", "elite_bank", "model", "planning", "tasks"},
     {"data", "presets"},
     {"train", "evaluate", "bench"},
@@ -46,7 +46,7 @@ def test_imports_point_one_way(path: Path) -> None:
         return
     for name in imports(path):
         other = part_of(name)
-        assert other == own or LEVEL[other] < LEVEL[own], f"{own} imports {other}"
+        assert other == own or LEVEL[other] <= LEVEL[own], f"{own} imports {other}"
 
 
 def test_the_rule_sees_a_wrong_import(tmp_path: Path) -> None:

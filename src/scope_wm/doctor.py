@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from scope_wm import __version__
@@ -43,9 +44,9 @@ def doctor(settings: DoctorSettings) -> None:
     del settings
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in [*software(), *hardware()]:
-        table.add_row(f"[bold]{name}", value)
+        table.add_row(f"[bold]{name}", escape(value))
     for finding in optional_parts():
-        mark = "[green]yes" if finding.present else f"[yellow]no[/]: {finding.advice}"
+        mark = "[green]yes" if finding.present else f"[yellow]no[/]: {escape(finding.advice)}"
         table.add_row(f"[bold]{finding.name}", mark)
     Console().print(table)
 
@@ -84,7 +85,7 @@ def devices() -> list[torch.device]:
 
 
 def optional_parts() -> list[Finding]:
-    """Return what is nice to have: a GPU, a compiler, the tools of a developer."""
+    """Return what is nice to have: a GPU, a compiler, the extras of the package."""
     return [
         Finding(
             name="GPU",
@@ -97,8 +98,13 @@ def optional_parts() -> list[Finding]:
             advice="torch.compile needs one on the processor: install g++ or clang",
         ),
         Finding(
+            name="hub",
+            present=all(map(importlib.util.find_spec, ("transformers", "huggingface_hub"))),
+            advice="for DINOv2 and other encoders of the hub: pip install '.[hub]' in a clone of the project",
+        ),
+        Finding(
             name="developer tools",
             present=importlib.util.find_spec("pytest") is not None,
-            advice="pip install 'scope-wm[dev]' to run the tests",
+            advice="to run the tests: make setup, or pip install '.[dev]', in a clone of the project",
         ),
     ]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import cv2
 import numpy as np
 from rich.console import Console
 from rich.progress import track
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from scope_wm.tasks import TASKS
 from scope_wm.tasks.task import Task, episode_rng
+from scope_wm.types import UsageError
 
 ROUNDS = 5
 
@@ -24,13 +26,21 @@ class BenchTasksSettings:
     """
 
     seconds: float = 1.0
-    """How long each of the five rounds of a measurement lasts; the best round counts."""
+    """how long each of the five rounds of a measurement lasts; the best round counts"""
     seed: int = 0
-    """Seed of the starts and policies."""
+    """of the starts and policies"""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if self.seconds <= 0:
+            raise UsageError(f"expected --seconds above 0, got {self.seconds:g}")
+        if self.seed < 0:
+            raise UsageError(f"expected --seed of at least 0, got {self.seed}")
 
 
 def bench_tasks(settings: BenchTasksSettings) -> None:
     """Print the speeds of all tasks."""
+    cv2.setNumThreads(1)  # drawing would take every core
     table = Table("task", "steps/s", "frames/s", "ms a step", "ms a step with its frame")
     for column in table.columns[1:]:
         column.justify = "right"
