@@ -195,6 +195,7 @@ def test_a_goal_reaches_itself_where_there_is_a_rule_of_success(name: str, task:
     task.reset(seed=0)
     goal = task.state()
     assert task.distance(goal, goal) == 0.0
+    assert task.path_left(goal, goal) == 0.0
     assert task.success(goal, goal) == (name not in ("rope", "granular"))
 
 

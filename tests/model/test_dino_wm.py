@@ -376,31 +376,30 @@ def test_a_hydra_file_of_something_else_is_refused(folder: Path, refusal: Refusa
     assert "environment: expected str, got None" in refusal()
 
 
-def test_a_missing_weight_is_named(theirs: Theirs, folder: Path, refusal: Refusal) -> None:
-    payload = parts(theirs)
-    theirs.predictor.transformer.layers[1][1].net[4] = nn.Identity()
-    save(payload, folder)
-    assert "lacks predictor.transformer.mlp.1.4.bias, predictor.transformer.mlp.1.4.weight" in refusal()
-
-
-def test_an_unexpected_weight_is_named(theirs: Theirs, folder: Path, refusal: Refusal) -> None:
-    payload = parts(theirs)
-    theirs.predictor.out_proj = nn.Linear(WIDTH, WIDTH)
-    save(payload, folder)
-    assert "predictor.out_proj.bias, predictor.out_proj.weight" in refusal()
-
-
-def test_a_shape_that_does_not_fit_is_named(theirs: Theirs, folder: Path, refusal: Refusal) -> None:
-    payload = parts(theirs)
-    theirs.predictor.transformer.norm = nn.LayerNorm(WIDTH + 1)
-    save(payload, folder)
-    assert "predictor.transformer.norm.weight: expected (18,), got (19,)" in refusal()
-
-
-def test_an_embedding_over_several_frames_is_refused(theirs: Theirs, folder: Path, refusal: Refusal) -> None:
-    theirs.action_encoder.patch_embed = nn.Conv1d(FRAMESKIP * ACTION, EMBEDDING, kernel_size=2)
+@pytest.mark.parametrize(
+    ("place", "module", "message"),
+    [
+        (
+            "predictor.transformer.layers.1.1.net.4",
+            nn.Identity(),
+            "lacks predictor.transformer.mlp.1.4.bias, predictor.transformer.mlp.1.4.weight",
+        ),
+        (
+            "predictor.out_proj",
+            nn.Linear(2, 2),
+            "has not: predictor.out_proj.bias, predictor.out_proj.weight",
+        ),
+        ("predictor.transformer.norm", nn.LayerNorm(19), "norm.weight: expected (18,), got (19,)"),
+        ("action_encoder.patch_embed", nn.Conv1d(10, 3, kernel_size=2), "axis 2, got (3, 10, 2)"),
+        ("proprio_encoder", nn.Conv1d(4, 3, 1), "expected fuse.proprio.weight with three axes"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(
+    place: str, module: nn.Module, message: str, theirs: Theirs, folder: Path, refusal: Refusal
+) -> None:
+    theirs.set_submodule(place, module)
     save(parts(theirs), folder)
-    assert "fuse.action.weight with three axes and size 1 on axis 2, got (3, 10, 2)" in refusal()
+    assert message in refusal()
 
 
 def test_a_model_of_another_encoder_is_refused(theirs: Theirs, folder: Path, refusal: Refusal) -> None:
@@ -414,10 +413,3 @@ def test_a_model_of_another_encoder_is_refused(theirs: Theirs, folder: Path, ref
 def test_another_payload_is_refused(payload: object, folder: Path, refusal: Refusal) -> None:
     save(payload, folder)
     assert "expected a dict with predictor, action_encoder, proprio_encoder" in refusal()
-
-
-def test_a_state_dict_in_the_place_of_a_module_is_refused(
-    theirs: Theirs, folder: Path, refusal: Refusal
-) -> None:
-    save(parts(theirs) | {"predictor": theirs.predictor.state_dict()}, folder)
-    assert "expected a pickled torch module as predictor" in refusal()

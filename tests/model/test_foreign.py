@@ -127,6 +127,15 @@ def test_a_truncated_file_is_refused(kept: float, file: Path) -> None:
     assert "is damaged" in refusal(file)
 
 
+def test_an_altered_byte_is_noticed(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    place = content.index(network()[0].weight.detach().numpy().tobytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert "is not as it was saved" in refusal(file)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of what it refuses next
 def test_a_garbled_pickle_is_read_or_refused_and_nothing_else(file: Path) -> None:
     rng, refused = np.random.default_rng(0), 0
     with zipfile.ZipFile(file) as archive:

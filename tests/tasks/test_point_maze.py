@@ -161,3 +161,12 @@ def test_walls_hide_the_part_of_the_ball_that_reaches_into_them(maze: PointMaze)
 def test_a_ball_in_a_wall_or_outside_is_refused(maze: PointMaze, position: list[float]) -> None:
     with pytest.raises(ValueError, match="free cell"):
         maze.set_state([*position, 0.0, 0.0])
+
+
+def test_the_path_left_goes_around_the_corners() -> None:
+    task = PointMaze()
+    first, last = np.array([1.2, 0.8, 0.0, 0.0]), np.array([2.4, 0.8, 0.0, 0.0])
+    assert task.path_left(first, last) == pytest.approx(1.6 + 1.2 + 1.6)
+    assert task.path_left(last, first) == pytest.approx(1.6 + 1.2 + 1.6)
+    assert task.path_left(first, np.array([1.2, 2.0, 5.0, 0.0])) == pytest.approx(1.2)
+    assert task.path_left(np.array([1.8, 2.8, 0.0, 0.0]), first) == pytest.approx(np.hypot(0.6, 0.4) + 1.6)

@@ -334,3 +334,19 @@ def test_a_problem_is_25_steps_of_the_data_policy() -> None:
     for action in actions:
         env.advance(action)
     assert env.state().tobytes() == problem.goal.tobytes()
+
+
+def test_the_path_left_puts_the_block_before_the_agent() -> None:
+    task = PushT()
+    goal = np.array([100.0, 100.0, 300.0, 300.0, 0.0, 0.0, 0.0])
+    agent_away, block_away = goal.copy(), goal.copy()
+    agent_away[0] += 200.0
+    block_away[2] += 40.0
+    assert task.path_left(goal, goal) == 0.0
+    assert task.path_left(agent_away, goal) == pytest.approx(200 / 20)
+    assert task.path_left(block_away, goal) > task.path_left(agent_away, goal)
+    # The block must go left: its right is where it is pushed from.
+    behind, before = block_away.copy(), block_away.copy()
+    behind[:2] = [410.0, 345.0]
+    before[:2] = [270.0, 345.0]
+    assert task.path_left(behind, goal) < task.path_left(before, goal)

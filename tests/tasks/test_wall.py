@@ -198,3 +198,13 @@ def test_a_wall_hides_the_dot_behind_it(wall: Wall) -> None:
 def test_a_dot_in_a_wall_or_outside_is_refused(wall: Wall, position: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="in a room or the door"):
         wall.set_state(list(position))
+
+
+def test_the_path_left_leads_through_the_door() -> None:
+    task = Wall()
+    left, door = np.array([10.0, 30.0]), np.array([32.0, 30.0])
+    assert task.path_left(left, np.array([20.0, 30.0])) == pytest.approx(10.0)
+    assert task.path_left(left, np.array([50.0, 30.0])) == pytest.approx(40.0)
+    around = np.hypot(1, 20) + 6 + np.hypot(1, 20)
+    assert task.path_left(np.array([28.0, 50.0]), np.array([36.0, 50.0])) == pytest.approx(around)
+    assert task.path_left(door, left) == pytest.approx(22.0)

@@ -24,7 +24,7 @@ def statistics(training: Split) -> Statistics:
     file = training.store.path / "statistics.json"
     content = training.store.digest.encode() + training.episodes.tobytes()
     digest = hashlib.sha256(content).hexdigest()[:16]
-    if file.is_file():
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError, KeyError):  # not there, or damaged
         values = json.loads(file.read_text())
         if values.pop("digest") == digest:
             return Statistics(**{name: np.array(value) for name, value in values.items()})

@@ -8,14 +8,24 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import Tensor
 
 from scope_wm.types import UsageError
 
-# What torch's reader raises at nonsense; none of it comes from code of the file.
-DAMAGED = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, EOFError, UnpicklingError)
+# What the readers raise at nonsense; none of it comes from code of the file.
+DAMAGED = (
+    BadZipFile,
+    UnpicklingError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+)
 # What `defaultdict`, which holds the state of an optimizer, is given to make its entries with.
 FACTORY = "builtins.dict"
 
@@ -34,6 +44,9 @@ def read_inert(file: Path, packages: Collection[str]) -> object:
     """Read what `torch.save` wrote, all objects inert; refuse a file that names other packages than these."""
     damaged = f"{file} is damaged, or not a file of torch.save"
     try:
+        with ZipFile(file) as archive:
+            if altered := archive.testzip():  # torch does not look at the checksums
+                raise BadZipFile(f"{altered} is not as it was saved")
         names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
     except DAMAGED as error:
         raise UsageError(f"{damaged}: {error}") from error

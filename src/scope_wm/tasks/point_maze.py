@@ -9,6 +9,7 @@ down: colour x (0.4 + 0.8 n) + 0.05 h^64, where n is the cosine between the surf
 and h that between the normal and the direction halfway from the light to the viewer.
 """
 
+import math
 from functools import cache
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -156,7 +157,7 @@ class PointMaze(gymnasium.Env[Observation, ArrayLike]):
         """Return the length of the way to the goal around the corners of the U."""
         first, last = _leg(state), _leg(goal)
         corners = CORNERS[first:last] if first <= last else CORNERS[last:first][::-1]
-        return sum(self.distance(a, b) for a, b in pairwise([state, *corners, goal]))
+        return sum(math.dist(a, b) for a, b in pairwise([state[:2], *corners, goal[:2]]))
 
     def success(self, state: State, goal: State) -> bool:
         """Tell whether the ball is at the goal, at whatever speed."""

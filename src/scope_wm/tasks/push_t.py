@@ -48,6 +48,8 @@ TAU = 2 * math.pi
 SUBSTEPS, DT = 10, 0.01
 STIFFNESS, DAMPING, ACTION_SCALE = 100.0, 20.0, 100.0
 POSITION_TOLERANCE, ANGLE_TOLERANCE = 20.0, math.pi / 9
+# Of the path left, in tolerances: the block is home below the first; the others weigh what is left to do.
+HOME, FAR_FROM_HOME, BLOCK_WEIGHT, APPROACH_WEIGHT, PUSH_FROM = 0.5, 20.0, 5.0, 0.3, 70.0
 PROBLEM_ACTIONS = 5  # of the world model: `frameskip` times as many steps
 
 WINDOW, LOW, HIGH, WALL_RADIUS = 512, 5.0, 506.0, 2.0
@@ -192,9 +194,20 @@ class PushT(gymnasium.Env[dict[str, Any], ArrayLike]):
         return math.dist(state[:4], goal[:4])
 
     def path_left(self, state: State, goal: State) -> float:
-        """Return the distance and the angle left, each in units of its tolerance."""
-        turn = _turn(state[4], goal[4])
-        return math.hypot(self.distance(state, goal) / POSITION_TOLERANCE, turn / ANGLE_TOLERANCE)
+        """Return what is left to do, in tolerances: the block's way above all, then the agent's.
+
+        Until the block is home, the agent is needed behind it, as seen from the block's goal: a sum of both
+        distances to the goal would hold an agent that is home there, with the block left where it is.
+        """
+        turn = _turn(state[4], goal[4]) / ANGLE_TOLERANCE
+        block = math.hypot(math.dist(state[2:4], goal[2:4]) / POSITION_TOLERANCE, turn)
+        if block < HOME:
+            return BLOCK_WEIGHT * block + math.dist(state[:2], goal[:2]) / POSITION_TOLERANCE
+        (here,), (there,) = (_placed(np.array([BLOCK_COG]), pose[2:4], pose[4]) for pose in (state, goal))
+        way = math.dist(here, there)
+        behind = here - PUSH_FROM * (there - here) / max(way, PUSH_FROM)
+        approach = max(math.dist(state[:2], behind) - PUSH_FROM / 2, 0) / POSITION_TOLERANCE
+        return FAR_FROM_HOME + BLOCK_WEIGHT * block + APPROACH_WEIGHT * approach
 
     def success(self, state: State, goal: State) -> bool:
         """Tell whether positions are within 20 of the goal and the angle is within pi / 9."""
