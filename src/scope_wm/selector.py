@@ -94,9 +94,7 @@ class EveryToken(nn.Module):
         super().__init__()
         self.k = num_tokens
 
-    def forward(
-        self, visual: Tensor, proprio: Tensor, action: Tensor, previous: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return every index."""
         return torch.arange(self.k, device=visual.device).expand(visual.shape[:-1])
 
@@ -109,9 +107,7 @@ class RandomSelector(nn.Module):
         self.k = k
         self.generator = generator
 
-    def forward(
-        self, visual: Tensor, proprio: Tensor, action: Tensor, previous: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return a fresh draw for every frame."""
         return top_k(uniform(visual.shape[:-1], self.generator, visual.device), self.k)
 
@@ -124,11 +120,9 @@ class LatinHypercubeSelector(nn.Module):
         self.k = k
         self.generator = generator
 
-    def forward(
-        self, visual: Tensor, proprio: Tensor, action: Tensor, previous: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return a fresh draw for every frame."""
-        *batch, n, _ = visual.shape
+        batch, n = visual.shape[:-2], visual.shape[-2]
         side = isqrt(n)
         if side * side != n:
             raise ValueError(f"expected a square grid of tokens, got {n}")
@@ -164,9 +158,7 @@ class OracleSelector(nn.Module):
         self.k = k
         self.scores = scores
 
-    def forward(
-        self, visual: Tensor, proprio: Tensor, action: Tensor, previous: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return the top k of the scores, which must be those of these very frames."""
         if self.scores.shape != visual.shape[:-1]:
             raise ValueError(
