@@ -51,6 +51,20 @@ def test_shapes_for_any_sizes(batch: int, horizon: int, n: int, k: int, history:
     assert frames.isfinite().all()
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9), st.integers(1, 3), st.integers(0, 100))
+def test_for_any_sizes_k_equal_n_is_dense_and_a_batch_is_its_rows(
+    batch: int, horizon: int, n: int, history: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    model = make(n, n, history)
+    arguments = inputs(model, batch, horizon)
+    imagined = rollout(model, *arguments)
+    torch.testing.assert_close(rollout(dense(model.fuse, model.predictor), *arguments), imagined)
+    alone = [rollout(model, *(part[row : row + 1] for part in arguments)) for row in range(batch)]
+    torch.testing.assert_close(torch.cat(alone), imagined, rtol=1e-4, atol=1e-5)
+
+
 def test_the_window_grows_and_then_slides_with_positions_from_zero() -> None:
     torch.manual_seed(0)
     model = make(n=4, k=4, history=2)
