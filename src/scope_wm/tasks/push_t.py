@@ -49,7 +49,8 @@ SUBSTEPS, DT = 10, 0.01
 STIFFNESS, DAMPING, ACTION_SCALE = 100.0, 20.0, 100.0
 POSITION_TOLERANCE, ANGLE_TOLERANCE = 20.0, math.pi / 9
 # Of the path left, in tolerances: the block is home below the first; the others weigh what is left to do.
-HOME, FAR_FROM_HOME, BLOCK_WEIGHT, APPROACH_WEIGHT, PUSH_FROM = 0.5, 20.0, 5.0, 0.3, 70.0
+HOME, FAR_FROM_HOME, BLOCK_WEIGHT, APPROACH_WEIGHT = 0.5, 20.0, 5.0, 0.3
+TURN_ONLY, PUSH_FROM, PUSH_SPREAD = 5.0, 70.0, 30.0  # a shorter way is a mere turn; where to push from
 PROBLEM_ACTIONS = 5  # of the world model: `frameskip` times as many steps
 
 WINDOW, LOW, HIGH, WALL_RADIUS = 512, 5.0, 506.0, 2.0
@@ -204,10 +205,13 @@ class PushT(gymnasium.Env[dict[str, Any], ArrayLike]):
         if block < HOME:
             return BLOCK_WEIGHT * block + math.dist(state[:2], goal[:2]) / POSITION_TOLERANCE
         (here,), (there,) = (_placed(np.array([BLOCK_COG]), pose[2:4], pose[4]) for pose in (state, goal))
-        way = math.dist(here, there)
-        behind = here - PUSH_FROM * (there - here) / max(way, PUSH_FROM)
-        approach = max(math.dist(state[:2], behind) - PUSH_FROM / 2, 0) / POSITION_TOLERANCE
-        return FAR_FROM_HOME + BLOCK_WEIGHT * block + APPROACH_WEIGHT * approach
+        way, from_block = math.dist(here, there), math.dist(state[:2], here)
+        if way < TURN_ONLY:
+            approach = max(from_block - PUSH_FROM, 0)
+        else:
+            behind = here - PUSH_FROM * (there - here) / way
+            approach = max(math.dist(state[:2], behind) - PUSH_SPREAD, 0)
+        return FAR_FROM_HOME + BLOCK_WEIGHT * block + APPROACH_WEIGHT * approach / POSITION_TOLERANCE
 
     def success(self, state: State, goal: State) -> bool:
         """Tell whether positions are within 20 of the goal and the angle is within pi / 9."""
