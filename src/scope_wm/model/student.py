@@ -26,7 +26,7 @@ class StudentConfig:
     """Sizes of the student; the defaults are those of the shipped one."""
 
     dim: int = 64
-    width: int = 160
+    width: int = 128
     stages: int = 2
     heads: int = 4
 
