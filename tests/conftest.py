@@ -14,7 +14,7 @@ from scope_wm.model.architecture import (
     build,
 )
 from scope_wm.model.checkpoint import TrainedModel
-from scope_wm.model.encoder import HubConfig, HubEncoder
+from scope_wm.model.encoder import EncoderConfig, HubEncoder
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import TokenConfig
 from scope_wm.tasks import TASKS
@@ -31,7 +31,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=56, patch_size=14
     )
     transformers.Dinov2Model(config).save_pretrained(eye)
-    hub = HubConfig(source=str(eye), grid=4)
+    hub = EncoderConfig(source=str(eye), grid=4)
 
     @cache
     def save(task: str) -> Path:
@@ -46,7 +46,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
                 proprio_mean=rng.uniform(10.0, 50.0, proprio),
                 proprio_std=rng.uniform(10.0, 20.0, proprio),
             ),
-            encoder=EncoderReference(hub=hub, digest=HubEncoder(hub).digest()),
+            encoder=EncoderReference(config=hub, digest=HubEncoder(hub).digest()),
             tokens=TokenConfig(
                 num_tokens=16, visual=8, proprio=proprio, action=kind.frameskip * action, embedding=3
             ),

@@ -55,3 +55,11 @@ class Statistics:
 
 class UsageError(ValueError):
     """The user asked for something that cannot be done; the message says what was expected and what to do."""
+
+
+class MadeOtherwise(UsageError):
+    """A directory holds the work of other settings or inputs than those asked for."""
+
+
+class TrainingError(RuntimeError):
+    """A training went wrong; the message says where and what may help."""

@@ -24,7 +24,7 @@ from scope_wm.model.architecture import (
     build,
 )
 from scope_wm.model.checkpoint import TrainedModel
-from scope_wm.model.encoder import HubConfig
+from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.reduced import PCA
 from scope_wm.model.rollout import rollout
 from scope_wm.model.transformer import TransformerConfig
@@ -48,7 +48,9 @@ def describe(selector: Any = "distilled", background: Any = "foreground-delta") 
             proprio_mean=np.array([30.0]),
             proprio_std=np.array([1e-6]),
         ),
-        encoder=EncoderReference(hub=HubConfig(source="some/encoder", layer=2, grid=3), digest="0" * 64),
+        encoder=EncoderReference(
+            config=EncoderConfig(source="some/encoder", layer=2, grid=3), digest="0" * 64
+        ),
         tokens=TokenConfig(num_tokens=N, visual=5, proprio=1, action=6, embedding=3),
         history=2,
         transformer=TransformerConfig(depth=2, heads=2, head_width=4, mlp_width=8, dropout=0.5),

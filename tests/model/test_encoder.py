@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scope_wm.model.encoder import Encoder, HubConfig, HubEncoder, content_hash
+from scope_wm.model.encoder import Encoder, EncoderConfig, HubEncoder, content_hash
 from scope_wm.model.reduced import fit_pca
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
@@ -85,7 +85,7 @@ def pixels(pictures: Tensor, size: int) -> Tensor:
 
 def test_tokens_are_the_normed_patch_tokens_of_transformers(kind: str, tmp_path: Path) -> None:
     model = save(kind, tmp_path)
-    encoder = HubEncoder(HubConfig(source=str(tmp_path)))
+    encoder = HubEncoder(EncoderConfig(source=str(tmp_path)))
     assert isinstance(encoder, Encoder)
     assert (encoder.name, encoder.num_tokens, encoder.dim) == (str(tmp_path), 196, 16)
     options = {"interpolate_pos_encoding": True} if kind == "vit" else {}
@@ -99,7 +99,7 @@ def test_tokens_are_the_normed_patch_tokens_of_transformers(kind: str, tmp_path:
 @pytest.mark.parametrize("layer", [1, 2, 3])
 def test_a_layer_is_its_hidden_state_through_the_final_layernorm(layer: int, grid: int, dinov2: Path) -> None:
     model = transformers.AutoModel.from_pretrained(dinov2).eval()
-    encoder = HubEncoder(HubConfig(source=str(dinov2), layer=layer, grid=grid))
+    encoder = HubEncoder(EncoderConfig(source=str(dinov2), layer=layer, grid=grid))
     hidden = model(pixels(images(), 14 * grid), output_hidden_states=True).hidden_states[layer]
     expected = model.layernorm(hidden)[:, 1:].detach()
     assert encoder.num_tokens == grid * grid
@@ -108,7 +108,7 @@ def test_a_layer_is_its_hidden_state_through_the_final_layernorm(layer: int, gri
 
 def test_layers_after_the_chosen_one_are_not_there(dinov2: Path) -> None:
     def size(layer: int) -> int:
-        encoder = HubEncoder(HubConfig(source=str(dinov2), layer=layer))
+        encoder = HubEncoder(EncoderConfig(source=str(dinov2), layer=layer))
         return sum(parameter.numel() for parameter in encoder.parameters())
 
     # Of width 16: 4 projections, MLP of 4 x 16, 2 norms, 2 layer scales.
@@ -122,19 +122,19 @@ def test_mean_and_std_are_those_of_the_config(dinov2: Path) -> None:
         :, None, None
     ]
     x = F.interpolate(x, (196, 196), mode="bilinear", antialias=True)
-    encoder = HubEncoder(HubConfig(source=str(dinov2), mean=mean, std=std))
+    encoder = HubEncoder(EncoderConfig(source=str(dinov2), mean=mean, std=std))
     torch.testing.assert_close(encoder(images()), model(x).last_hidden_state[:, 1:], atol=1e-4, rtol=1e-4)
 
 
 def test_the_default_source_is_the_hub_unless_a_directory_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCOPE_WM_DINOV2", raising=False)
-    assert HubConfig().source == "facebook/dinov2-small"
+    assert EncoderConfig().source == "facebook/dinov2-small"
     monkeypatch.setenv("SCOPE_WM_DINOV2", "weights/here")
-    assert HubConfig().source == "weights/here"
+    assert EncoderConfig().source == "weights/here"
 
 
 def test_a_directory_never_touches_the_network(dinov2: Path, no_network: list[object]) -> None:
-    HubEncoder(HubConfig(source=str(dinov2)))
+    HubEncoder(EncoderConfig(source=str(dinov2)))
     assert no_network == []
 
 
@@ -147,7 +147,7 @@ def test_a_hub_id_in_the_cache_never_touches_the_network(
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    encoder = HubEncoder(HubConfig(source="somebody/tiny"))
+    encoder = HubEncoder(EncoderConfig(source="somebody/tiny"))
     assert encoder.digest() == content_hash(expected)
     assert no_network == []
 
@@ -157,14 +157,14 @@ def test_a_model_that_is_nowhere_is_an_error_that_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UsageError, match="hf download nobody/no-such-model") as caught:
-        HubEncoder(HubConfig(source="nobody/no-such-model"))
+        HubEncoder(EncoderConfig(source="nobody/no-such-model"))
     assert "SCOPE_WM_DINOV2" in str(caught.value)
 
 
 @pytest.mark.parametrize("source", ["/no/such/directory", "./here", "~/there", "dinov2", "a/b/c"])
 def test_what_is_neither_a_directory_nor_a_hub_id_is_refused(source: str, no_network: list[object]) -> None:
     with pytest.raises(UsageError, match=f"expected an encoder's directory or hub id.*got {source}"):
-        HubEncoder(HubConfig(source=source))
+        HubEncoder(EncoderConfig(source=source))
     assert no_network == []
 
 
@@ -173,24 +173,24 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UsageError, match=r"pip install 'scope-wm\[hub\]'"):
-        HubEncoder(HubConfig(source=str(dinov2)))
+        HubEncoder(EncoderConfig(source=str(dinov2)))
 
 
 @pytest.mark.parametrize("layer", [-1, 0, 4])
 def test_a_layer_that_is_not_there_is_refused(layer: int, dinov2: Path) -> None:
     with pytest.raises(ValueError, match=f"a layer between 1 and 3 of .* got {layer}"):
-        HubEncoder(HubConfig(source=str(dinov2), layer=layer))
+        HubEncoder(EncoderConfig(source=str(dinov2), layer=layer))
 
 
 def test_a_model_without_patches_is_refused(tmp_path: Path) -> None:
     transformers.BertConfig(hidden_size=16, num_attention_heads=2).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"expected a patch transformer, got .* of type 'bert'"):
-        HubEncoder(HubConfig(source=str(tmp_path)))
+        HubEncoder(EncoderConfig(source=str(tmp_path)))
 
 
 def test_a_directory_without_a_complete_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"found no config\.json"):
-        HubEncoder(HubConfig(source=str(tmp_path)))
+        HubEncoder(EncoderConfig(source=str(tmp_path)))
     save("dinov2", tmp_path)
     file = tmp_path / "model.safetensors"
     whole = file.read_bytes()
@@ -198,20 +198,20 @@ def test_a_directory_without_a_complete_model_is_refused(tmp_path: Path) -> None
     del weights["layernorm.weight"]
     file.write_bytes(safetensors.torch.save(weights, metadata={"format": "pt"}))
     with pytest.raises(UsageError, match=r"lacks 1 weights of its layers, such as layernorm\.weight"):
-        HubEncoder(HubConfig(source=str(tmp_path)))
+        HubEncoder(EncoderConfig(source=str(tmp_path)))
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match="does not hold a complete model with safetensors weights"):
-        HubEncoder(HubConfig(source=str(tmp_path)))
+        HubEncoder(EncoderConfig(source=str(tmp_path)))
 
 
 @pytest.mark.parametrize("wrong", [images().float(), images()[:, :100], images().permute(0, 3, 1, 2)])
 def test_other_images_than_uint8_of_224_are_refused(wrong: Tensor, dinov2: Path) -> None:
     with pytest.raises(ValueError, match=r"expected uint8 images of shape \(B, 224, 224, 3\), got"):
-        HubEncoder(HubConfig(source=str(dinov2)))(wrong)
+        HubEncoder(EncoderConfig(source=str(dinov2)))(wrong)
 
 
 def test_nothing_unfreezes_an_encoder(dinov2: Path) -> None:
-    encoder = HubEncoder(HubConfig(source=str(dinov2)))
+    encoder = HubEncoder(EncoderConfig(source=str(dinov2)))
     before = encoder(images())
     encoder.train()  # this model has dropout
     assert not any(module.training for module in encoder.backbone.modules())
@@ -222,13 +222,13 @@ def test_nothing_unfreezes_an_encoder(dinov2: Path) -> None:
 
 def test_a_batch_equals_single_images(kind: str, tmp_path: Path) -> None:
     save(kind, tmp_path)
-    encoder = HubEncoder(HubConfig(source=str(tmp_path)))
+    encoder = HubEncoder(EncoderConfig(source=str(tmp_path)))
     single = torch.cat([encoder(image[None]) for image in images(3)])
     torch.testing.assert_close(encoder(images(3)), single, atol=1e-4, rtol=1e-4)
 
 
 def test_bfloat16_stays_close_to_float32(dinov2: Path) -> None:
-    encoder = HubEncoder(HubConfig(source=str(dinov2)))
+    encoder = HubEncoder(EncoderConfig(source=str(dinov2)))
     exact = encoder(images())
     with torch.autocast("cpu", torch.bfloat16):
         rough = encoder(images()).float()
@@ -236,7 +236,7 @@ def test_bfloat16_stays_close_to_float32(dinov2: Path) -> None:
 
 
 def test_it_runs_where_its_weights_are(dinov2: Path) -> None:
-    encoder = HubEncoder(HubConfig(source=str(dinov2))).to("meta")
+    encoder = HubEncoder(EncoderConfig(source=str(dinov2))).to("meta")
     assert encoder(images().to("meta")).shape == (2, 196, 16)
 
 
@@ -251,14 +251,14 @@ def test_the_hash_is_the_sha256_of_the_hashes_of_the_weights() -> None:
 
 
 def test_the_hash_tells_weights_apart_and_knows_them_again(dinov2: Path, tmp_path: Path) -> None:
-    digest = HubEncoder(HubConfig(source=str(dinov2))).digest()
+    digest = HubEncoder(EncoderConfig(source=str(dinov2))).digest()
     model = transformers.AutoModel.from_pretrained(dinov2)
     model.save_pretrained(tmp_path / "again")
-    assert HubEncoder(HubConfig(source=str(tmp_path / "again"))).digest() == digest
-    assert HubEncoder(HubConfig(source=str(dinov2), layer=2)).digest() != digest
+    assert HubEncoder(EncoderConfig(source=str(tmp_path / "again"))).digest() == digest
+    assert HubEncoder(EncoderConfig(source=str(dinov2), layer=2)).digest() != digest
     model.layernorm.bias.data[3] += 1e-6
     model.save_pretrained(tmp_path / "changed")
-    assert HubEncoder(HubConfig(source=str(tmp_path / "changed"))).digest() != digest
+    assert HubEncoder(EncoderConfig(source=str(tmp_path / "changed"))).digest() != digest
 
 
 def push_t_frames(count: int) -> Tensor:
@@ -272,14 +272,14 @@ def push_t_frames(count: int) -> Tensor:
 
 @needs_weights
 def test_64_channels_keep_97_percent_of_real_features_on_push_t() -> None:
-    tokens = HubEncoder(HubConfig(source=str(REAL), layer=9))(push_t_frames(12))
+    tokens = HubEncoder(EncoderConfig(source=str(REAL), layer=9))(push_t_frames(12))
     assert float(fit_pca([tokens], 64).explained) > 0.97
 
 
 @needs_weights
 def test_real_features_tell_the_block_from_the_background() -> None:
     frames = push_t_frames(12)
-    tokens = HubEncoder(HubConfig(source=str(REAL), layer=9))(frames)
+    tokens = HubEncoder(EncoderConfig(source=str(REAL), layer=9))(frames)
     change = (tokens - tokens.mean(0)).norm(dim=-1)  # [B N] from the mean of each patch
     # A patch of 16 x 16 pixels with the grey of the block in it, and one that is all white.
     patches = frames.unfold(1, 16, 16).unfold(2, 16, 16).flatten(1, 2).flatten(3).transpose(2, 3)

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from scope_wm.background import BackgroundUpdate, Copy, CrossAttention, ForegroundDelta
-from scope_wm.model.encoder import HubConfig
-from scope_wm.model.predictor import Predictor
+from scope_wm.model.encoder import EncoderConfig
+from scope_wm.model.predictor import Absolute, Predictor, Residual
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel
 from scope_wm.selector import (
@@ -50,7 +50,7 @@ class BackgroundConfig:
 class EncoderReference:
     """Which frozen encoder a model sees with: how to load it, the hash of its weights, and its PCA if any."""
 
-    hub: HubConfig
+    config: EncoderConfig
     digest: str
     pca_channels: int | None = None
 
@@ -68,6 +68,7 @@ class ModelConfig:
     transformer: TransformerConfig
     selector: SelectorConfig
     background: BackgroundConfig
+    output: Literal["absolute", "residual"] = "absolute"
 
 
 def build(config: ModelConfig) -> WorldModel:
@@ -78,6 +79,7 @@ def build(config: ModelConfig) -> WorldModel:
         num_tokens=tokens.num_tokens,
         history=config.history,
         transformer=config.transformer,
+        output=Absolute() if config.output == "absolute" else Residual(tokens.width),
     )
     return WorldModel(
         Fuse(tokens), predictor, build_selector(config.selector, tokens), build_background(config)

@@ -1,33 +1,29 @@
 """A model directory: `config.json` says everything, `model.safetensors` holds every weight. No pickle.
 
 It is self-contained (task, frameskip, statistics, architecture, K), so that loading needs no other flag. Only
-a hub encoder is by reference: its name and the hash of its weights. The config is put in place last and holds
-the hash of the weights, so a directory is complete and unaltered, or refused.
+the frozen encoder, which many models share, is by reference: its name and the hash of its weights.
 """
 
-import hashlib
 import importlib
-import json
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import nn
 
-from scope_wm.files import json_bytes, write_files
 from scope_wm.model.architecture import ModelConfig, build
-from scope_wm.model.encoder import Encoder, HubEncoder
+from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.model.encoder import Encoder
+from scope_wm.model.encoders import open_encoder
 from scope_wm.model.reduced import PCA, ReducedEncoder
 from scope_wm.model.world_model import WorldModel
-from scope_wm.records import from_json, to_json
+from scope_wm.records import from_json
 from scope_wm.types import UsageError
 
-KIND, FORMAT = "world-model", 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+KIND = "world-model"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +55,14 @@ class TrainedModel:
         model.world_model.eval()
         return model
 
-    def save_pretrained(self, directory: Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model directory; half precision halves it."""
-        write_directory(directory, KIND, self.config, self.parts(), dtype)
+    def save_pretrained(
+        self,
+        directory: Path,
+        dtype: torch.dtype = torch.float32,
+        made: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the model directory; half precision halves it, `made` tells how the model was trained."""
+        write_directory(directory, KIND, self.config, self.parts(), dtype, made)
 
     def parts(self) -> nn.ModuleDict:
         """Return everything whose weights are in the file, under the names that they have there."""
@@ -71,11 +72,11 @@ class TrainedModel:
     def load_encoder(self, source: str | None = None) -> Encoder:
         """Load the frozen encoder, from `source` if it is not where it was, and check that it is the same."""
         reference = self.config.encoder
-        hub = reference.hub if source is None else replace(reference.hub, source=source)
-        encoder = HubEncoder(hub)
+        config = reference.config if source is None else replace(reference.config, source=source)
+        encoder = open_encoder(config)
         if encoder.digest() != reference.digest:
             raise UsageError(
-                f"{hub.source} has other weights than the encoder this model was trained with "
+                f"{config.source} has other weights than the encoder this model was trained with "
                 f"(hash {encoder.digest()[:12]}, expected {reference.digest[:12]}): name the right one"
             )
         return encoder if self.pca is None else ReducedEncoder(encoder, self.pca)
@@ -89,57 +90,10 @@ class TrainedModel:
             return str(hub.upload_folder(repo_id=repository, folder_path=folder))
 
 
-def write_directory(
-    directory: Path, kind: str, config: Any, module: nn.Module, dtype: torch.dtype = torch.float32
-) -> None:
-    """Write a module and its config; whatever fails before both are on the disk leaves the old ones."""
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.to("cpu", dtype).contiguous() for name, value in module.state_dict().items()}
-    content = safetensors.torch.save(tensors, metadata={"format": "pt"})
-    header = {"kind": kind, "format": FORMAT, "weights": _digest(content), "model": to_json(config)}
-    write_files({directory / WEIGHTS: content, directory / CONFIG: json_bytes(header)})
-
-
 def read_header(directory: Path) -> tuple[dict[str, Any], ModelConfig]:
     """Read and check config.json: the header around the model's config, and the config."""
     header = read_kind(directory, KIND)
     return header, from_json(ModelConfig, header["model"], str(directory / CONFIG))
-
-
-def read_kind(directory: Path, kind: str) -> dict[str, Any]:
-    """Read the header of a directory that must hold a module of this kind."""
-    file = directory / CONFIG
-    if not file.is_file():
-        raise UsageError(f"{directory} is not a {kind}: it has no {CONFIG}")
-    try:
-        header = json.loads(file.read_text())
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON ({error}): it is damaged or half copied") from error
-    if not isinstance(header, dict) or header.get("kind") != kind:
-        raise UsageError(f"{file} is not the config of a {kind}")
-    if header.get("format") != FORMAT:
-        raise UsageError(
-            f"{file} has model format {header.get('format')}, this version reads format {FORMAT}: "
-            "update scope-wm, or save the model again with this version"
-        )
-    if missing := {"weights", "model"} - set(header):
-        raise UsageError(f"{file}: missing {sorted(missing)}")
-    return header
-
-
-def load_weights(module: nn.Module, file: Path, digest: str) -> None:
-    """Fill a module from a file whose content has this hash."""
-    if not file.is_file():
-        raise UsageError(f"{file} is missing: the model directory is not complete")
-    content = file.read_bytes()
-    if _digest(content) != digest:
-        raise UsageError(
-            f"{file} is not the one that its {CONFIG} was written with: truncated, altered or replaced"
-        )
-    try:
-        module.load_state_dict(safetensors.torch.load(content))
-    except RuntimeError as error:
-        raise UsageError(f"{file} does not fit its {CONFIG}, which was altered: {error}") from error
 
 
 def import_hub() -> ModuleType:
@@ -163,7 +117,3 @@ def model_directory(source: str) -> Path:
         raise UsageError(
             f"there is no directory {source}, and the hub gave no model of that name: {error}"
         ) from error
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

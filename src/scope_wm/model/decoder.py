@@ -7,12 +7,13 @@ A grid grows by turning channels into pixels; the convolution that follows hides
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from scope_wm.model.checkpoint import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json
 
 KIND = "decoder"
@@ -82,9 +83,9 @@ class Decoder(nn.Module):
         grid = tokens.transpose(1, 2).unflatten(2, (GRID, GRID))  # [B V 14 14]
         return self.draw(self.mix(self.read(grid) + self.positions))
 
-    def save_pretrained(self, directory: Path) -> None:
-        """Write a directory of its own: config.json and model.safetensors."""
-        write_directory(directory, KIND, self.config, self)
+    def save_pretrained(self, directory: Path, made: dict[str, Any] | None = None) -> None:
+        """Write a directory of its own; `made` tells how it was trained."""
+        write_directory(directory, KIND, self.config, self, made=made)
 
     @staticmethod
     def from_pretrained(directory: Path) -> "Decoder":

@@ -144,7 +144,7 @@ def describe(
         task=task,
         frameskip=recipe.frameskip,
         statistics=statistics,
-        encoder=EncoderReference(hub=encoder.config, digest=encoder.digest()),
+        encoder=EncoderReference(config=encoder.config, digest=encoder.digest()),
         tokens=TokenConfig(
             num_tokens=NUM_TOKENS, visual=encoder.dim, proprio=proprio, action=action, embedding=embedding
         ),

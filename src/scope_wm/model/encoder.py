@@ -92,8 +92,11 @@ def content_hash(module: nn.Module) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HubConfig:
-    """Which model of the hub or of a directory, and how images enter and tokens leave it."""
+class EncoderConfig:
+    """Which encoder, and for one of the hub also how images enter and tokens leave it.
+
+    `source` is a hub id, the directory of such a model or of a student, or `student`: the one shipped here.
+    """
 
     source: str = field(default_factory=lambda: os.environ.get(DIRECTORY_VARIABLE, "facebook/dinov2-small"))
     layer: int | None = None
@@ -105,7 +108,7 @@ class HubConfig:
 class HubEncoder(nn.Module):
     """A patch transformer from the hub or a directory; `layer` None means its last."""
 
-    def __init__(self, config: HubConfig) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         backbone = load_backbone(config)
         self.config = config
@@ -134,7 +137,7 @@ class HubEncoder(nn.Module):
         return content_hash(self.backbone)
 
 
-def load_backbone(config: HubConfig) -> Any:
+def load_backbone(config: EncoderConfig) -> Any:
     """Load the layers that are needed, from a directory, else the local cache, else the hub."""
     source, directory = config.source, Path(config.source).expanduser()
     if directory.is_dir():

@@ -48,7 +48,7 @@ def import_dino_wm(settings: ImportDinoWMSettings) -> None:
     # Here, so that --help does not wait for torch.
     from scope_wm.model.checkpoint import TrainedModel
     from scope_wm.model.dino_wm import describe, find_checkpoint, read_recipe, read_weights, rebuild
-    from scope_wm.model.encoder import HubConfig, HubEncoder
+    from scope_wm.model.encoder import EncoderConfig, HubEncoder
 
     recipe = read_recipe(settings.folder)
     task = settings.task or ENVIRONMENTS.get(recipe.environment)
@@ -57,7 +57,7 @@ def import_dino_wm(settings: ImportDinoWMSettings) -> None:
     statistics = read_statistics(settings.statistics, task)
     file = find_checkpoint(settings.folder)
     weights = read_weights(file)
-    hub = HubConfig() if settings.encoder is None else HubConfig(source=settings.encoder)
+    hub = EncoderConfig() if settings.encoder is None else EncoderConfig(source=settings.encoder)
     config = describe(weights, recipe, task, statistics, HubEncoder(hub))
     model = TrainedModel(config=config, world_model=rebuild(config, weights))
     model.save_pretrained(settings.out)

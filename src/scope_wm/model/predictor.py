@@ -3,7 +3,8 @@
     Z_{2:H+1} = f(Z_{1:H})
 
 Attention is frame-causal: a token sees every token of its own and earlier frames. Any K of a frame's N tokens
-may be given; each brings its own row, frame * N + patch, of the learned position table.
+may be given; each brings its own row, frame * N + patch, of the learned position table. What the transformer
+gives is the prediction itself, as in the paper, or, in small models, a change of the token.
 """
 
 import torch
@@ -13,15 +14,46 @@ from torch import Tensor, nn
 from scope_wm.model.transformer import Transformer, TransformerConfig
 
 
+class Absolute(nn.Module):
+    """Take the transformer's output as the prediction."""
+
+    def forward(self, before: Float[Tensor, "*B D"], output: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """Return the output."""
+        return output
+
+
+class Residual(nn.Module):
+    """Add a linear map of the transformer's output to the token: at first, nothing changes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.change = nn.Linear(width, width)
+        nn.init.zeros_(self.change.weight)
+        nn.init.zeros_(self.change.bias)
+
+    def forward(self, before: Float[Tensor, "*B D"], output: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """Return the changed token."""
+        return before + self.change(output)
+
+
 class Predictor(nn.Module):
     """Position table and transformer over the given tokens of a window."""
 
-    def __init__(self, *, width: int, num_tokens: int, history: int, transformer: TransformerConfig) -> None:
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_tokens: int,
+        history: int,
+        transformer: TransformerConfig,
+        output: Absolute | Residual | None = None,
+    ) -> None:
         super().__init__()
         self.num_tokens = num_tokens
         self.history = history
         self.positions = nn.Parameter(torch.randn(history * num_tokens, width))
         self.transformer = Transformer(width, transformer)
+        self.output = output or Absolute()
 
     def forward(
         self,
@@ -35,11 +67,14 @@ class Predictor(nn.Module):
             raise ValueError(f"expected at most {self.history} frames, got {frames}")
         first_row = self.num_tokens * torch.arange(frames, device=indices.device)
         placed = tokens + self.positions[indices + first_row[:, None]]
-        mask = frame_causal_mask(frames, count, indices.device)
+        # A single frame sees all of itself: without a mask attention is faster.
+        mask = frame_causal_mask(frames, count, indices.device) if frames > 1 else None
         if groups is not None:
             group = groups.flatten(1)
-            mask = mask & (group[:, :, None] == group[:, None, :])
-        return self.transformer(placed.flatten(1, 2), mask).unflatten(1, (frames, count))
+            same = group[:, :, None] == group[:, None, :]
+            mask = same if mask is None else mask & same
+        output = self.transformer(placed.flatten(1, 2), mask).unflatten(1, (frames, count))
+        return self.output(tokens, output)
 
 
 def random_groups(

@@ -1,7 +1,8 @@
 """An encoder followed by a frozen PCA: V channels to d.
 
-    y = (x - mean) W        W = the d leading eigenvectors of the covariance of x, times one number
+    y = (x - mean) W        W = the d leading eigenvectors of a covariance, times one number
 
+The covariance is that of the tokens, or that of their changes where they are.
 That number makes the mean variance of the d channels one, so that losses and costs are of the same size
 whatever the encoder. All channels share it, so distances between tokens keep their proportions.
 """
@@ -46,17 +47,45 @@ def fit_pca(batches: Iterable[Float[Tensor, "... V"]], dim: int) -> PCA:
             f"expected 1 <= d <= channels and more than d tokens, got d = {dim} and {count} tokens"
         )
     mean = total / count
-    variance, vectors = torch.linalg.eigh(square / count - mean.outer(mean))  # ascending
+    covariance = square / count - mean.outer(mean)
+    return _pca(mean, covariance, covariance, dim)
+
+
+def fit_change_pca(scenes: Iterable[Float[Tensor, "F N V"]], dim: int) -> PCA:
+    """Fit a PCA to d channels on how tokens of each scene change where they are, all scenes alike.
+
+    Most of the variance of tokens is between the places of a still background, which no model has to predict.
+    Here a token counts by its distance from the mean of its scene at its place, and no scene counts more
+    than another because more changes in it.
+    """
+    tokens = [scene.to("cpu", torch.float64) for scene in scenes]
+    everything = torch.cat([scene.flatten(0, 1) for scene in tokens])
+    changes = [(scene - scene.mean(0)).flatten(0, 1) for scene in tokens]
+    if not all(change.any() for change in changes):
+        raise ValueError("expected scenes in which something changes, got one of equal frames")
+    return _pca(
+        everything.mean(0),
+        everything.T.cov(correction=0),
+        torch.stack([change.T @ change / change.square().sum() for change in changes]).mean(0),
+        dim,
+    )
+
+
+def _pca(
+    mean: Float[Tensor, " V"], covariance: Float[Tensor, "V V"], wanted: Float[Tensor, "V V"], dim: int
+) -> PCA:
+    """Return the PCA that keeps the most of the wanted covariance."""
+    variance, vectors = torch.linalg.eigh(wanted)  # ascending
     variance, vectors = variance.clamp(min=0).flip(0), vectors.flip(1)[:, :dim]
-    kept = variance[:dim].sum()
-    if not kept > 0:
+    spread = torch.trace(vectors.T @ covariance @ vectors) / dim
+    if not spread > 0:
         raise ValueError("expected tokens that differ, got the same one everywhere")
     # An eigenvector has no sign of its own: the largest entry is positive.
     largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
     pca = PCA(len(mean), dim)
     pca.mean.copy_(mean)
-    pca.components.copy_(vectors * largest.sign() * (dim / kept).sqrt())
-    pca.explained.copy_(kept / variance.sum())
+    pca.components.copy_(vectors * largest.sign() / spread.sqrt())
+    pca.explained.copy_(variance[:dim].sum() / variance.sum())
     return pca
 
 

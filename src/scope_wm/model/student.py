@@ -10,14 +10,19 @@ little attention is for what the tokens of a large transformer know of the whole
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.model.encoder import Frozen, content_hash, normalise
 from scope_wm.model.transformer import MLP, Attention, TransformerConfig
+from scope_wm.records import from_json
 
+KIND = "student-encoder"
 GRID = 14
 
 
@@ -91,6 +96,12 @@ class Student(nn.Module):
         patches = self.stem(normalise(images, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)))
         return self.head(self.stages(patches.flatten(2).transpose(1, 2) + self.positions))
 
+    def save_pretrained(
+        self, directory: Path, dtype: torch.dtype = torch.float32, made: dict[str, Any] | None = None
+    ) -> None:
+        """Write a directory of its own; `made` tells how it was trained."""
+        write_directory(directory, KIND, self.config, self, dtype, made)
+
 
 class StudentEncoder(nn.Module):
     """A trained student, frozen."""
@@ -110,3 +121,11 @@ class StudentEncoder(nn.Module):
     def digest(self) -> str:
         """Return the hash of the weights."""
         return content_hash(self.student)
+
+    @staticmethod
+    def from_pretrained(directory: Path) -> "StudentEncoder":
+        """Load a student from its directory, ready to encode."""
+        header = read_kind(directory, KIND)
+        student = Student(from_json(StudentConfig, header["model"], str(directory / CONFIG)))
+        load_weights(student, directory / WEIGHTS, header["weights"])
+        return StudentEncoder(student)
