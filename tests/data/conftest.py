@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from scope_wm.data.collect import CollectSettings, collect
 from scope_wm.data.store import ARRAYS, Store, StoreConfig, write_shard
 from scope_wm.files import write_json
+from scope_wm.model.student import Student, StudentConfig
 from scope_wm.types import Episode
 
 
@@ -17,6 +19,27 @@ def wall_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("stores") / "wall"
     collect(CollectSettings(task="wall", episodes=12, out=path, workers=1))
     return path
+
+
+@pytest.fixture(scope="session")
+def short_wall_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished store of 90 frames in three episodes, for reading only."""
+    path = tmp_path_factory.mktemp("stores") / "short-wall"
+    collect(CollectSettings(task="wall", episodes=3, length=30, out=path, workers=1))
+    return path
+
+
+@pytest.fixture(scope="session")
+def save_student(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Save a tiny student with random weights of a seed: 196 tokens of 4 channels."""
+
+    def save(seed: int) -> Path:
+        torch.manual_seed(seed)
+        path = tmp_path_factory.mktemp("student")
+        Student(StudentConfig(dim=4, width=8, stages=1, heads=2)).save_pretrained(path)
+        return path
+
+    return save
 
 
 @pytest.fixture

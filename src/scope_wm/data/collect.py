@@ -24,7 +24,7 @@ from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.files import only_writer, sweep, write_json
 from scope_wm.tasks import TASKS
 from scope_wm.tasks.task import Task, episode_rng
-from scope_wm.types import Episode, UsageError
+from scope_wm.types import Episode, MadeOtherwise, UsageError
 
 PACKAGES = ("scope-wm", "numpy", "pymunk", "mujoco", "opencv-python-headless", "h5py")
 MAX_DRAWS = 1000  # of one episode
@@ -140,12 +140,12 @@ def prepare(settings: CollectSettings) -> StoreConfig:
     old = read_config(path)
     for name in ("task", "seed", "length"):
         if getattr(old, name) != getattr(config, name):
-            raise UsageError(
+            raise MadeOtherwise(
                 f"{path} was collected with {name} {getattr(old, name)}, not {getattr(config, name)}: "
                 f"choose another --out, or the same --{name}"
             )
     if config.episodes < old.episodes:
-        raise UsageError(
+        raise MadeOtherwise(
             f"{path} has {old.episodes} episodes: expected as many or more, got {config.episodes}"
         )
     grown = replace(old, episodes=config.episodes)

@@ -1,9 +1,10 @@
 """Progress of a long job, with rate and time left: a bar in a terminal, elsewhere a line now and then."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Protocol
 
 import rich.progress
 from rich.console import Console
@@ -11,8 +12,16 @@ from rich.console import Console
 LINE_SECONDS = 10.0
 
 
+class Advance(Protocol):
+    """Tell that one more unit is finished, and what to say of it."""
+
+    def __call__(self, *, note: str = "") -> None:
+        """Show it."""
+        ...
+
+
 @contextmanager
-def progress(unit: str, total: int, done: int) -> Iterator[Callable[[], None]]:
+def progress(unit: str, total: int, done: int) -> Iterator[Advance]:
     """Yield a function to call after each finished unit of a job of which some may be done already."""
     console = Console(stderr=True)
     began = last_line = time.monotonic()
@@ -32,13 +41,14 @@ def progress(unit: str, total: int, done: int) -> Iterator[Callable[[], None]]:
         disable=not console.is_terminal,
     )
 
-    def advance() -> None:
+    def advance(*, note: str = "") -> None:
         nonlocal now, last_line
         now += 1
-        bar.update(shown, completed=now, description=status())
+        shown_status = f"{status()}, {note}" if note else status()
+        bar.update(shown, completed=now, description=shown_status)
         if not console.is_terminal and time.monotonic() - last_line > LINE_SECONDS:
             last_line = time.monotonic()
-            print(status(), file=console.file, flush=True)
+            print(shown_status, file=console.file, flush=True)
 
     with bar:
         shown = bar.add_task(status(), total=total, completed=done)

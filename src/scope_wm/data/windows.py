@@ -70,9 +70,9 @@ class Windows(Dataset[Window]):
         """Return several windows, as PyTorch's DataLoader asks for them."""
         return [Window(*parts) for parts in zip(*self.batch(indices), strict=True)]
 
-    def batch(self, indices: Sequence[int]) -> Window:
+    def batch(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Window:
         """Return several windows as one batch."""
-        rows = np.asarray(indices)
+        rows = np.asarray(rows)
         frames = self.starts[rows, None] + self._frame_offsets  # [B H+1]
         steps = self._steps[rows, None, None] + self._step_offsets  # [B H frameskip]
         visual = self._read(frames.reshape(-1))
