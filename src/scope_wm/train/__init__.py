@@ -1,0 +1,1 @@
+"""Training: one file per stage, and the loop that they share."""

@@ -1,0 +1,185 @@
+"""Train the selector: distil a dense model's relevance into a small head.
+
+L_DRS = KL(q || softmax(s))        held out: KL, and recall of the teacher's top K, K / N by chance
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from scope_wm.data.progress import progress
+from scope_wm.data.token_cache import open_tokens
+from scope_wm.data.windows import Windows
+from scope_wm.files import only_writer
+from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.model.world_model import WorldModel
+from scope_wm.records import from_json, to_json
+from scope_wm.selector import RelevanceHead, distillation_loss, recall
+from scope_wm.train.dynamics import open_experience
+from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
+from scope_wm.train.recorder import RunSettings
+from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
+from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.types import UsageError
+
+KIND = "selector"
+KS = (98, 32)  # of the paper's two models
+HELD_OUT = 10  # one window in so many
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadConfig:
+    """Sizes of the head, and the hash of the dense model it was distilled from."""
+
+    visual: int
+    embedding: int
+    hidden: int
+    teacher: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSelectorSettings:
+    """Distil the relevance of a dense model into a selector.
+
+    Example: scope-wm train selector --teacher models/wall --data data/wall --tokens tokens/wall --out drs
+    """
+
+    teacher: Path
+    """directory of the dense model"""
+    data: Path
+    """the store that it was trained on"""
+    tokens: str
+    """directory of its tokens, or on-the-fly: encode where they are needed"""
+    out: Path
+    """directory of the selector"""
+    windows: int = 3200
+    """windows to compute the relevance of"""
+    windows_at_once: int = 8
+    """windows in one batch of the teacher"""
+    hidden: int = 128
+    """width of the head"""
+    fit: FitSettings = field(
+        default_factory=lambda: FitSettings(
+            optimiser=OptimiserSettings(lr=3e-4, weight_decay=1e-4), epochs=80, batch=256
+        )
+    )
+    """how to train"""
+    run: RunSettings = field(default_factory=RunSettings)
+    """how to run"""
+
+
+class HeadLoss(nn.Module):
+    """The divergence of the head's scores from the teacher's relevance."""
+
+    def __init__(self, head: RelevanceHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(
+        self,
+        visual: Float[Tensor, "B H N V"],
+        proprio: Float[Tensor, "B H E"],
+        action: Float[Tensor, "B H E"],
+        q: Float[Tensor, "B H N"],
+    ) -> Float[Tensor, ""]:
+        """Return the mean over frames."""
+        return distillation_loss(self.head(visual, proprio, action), q)
+
+
+def train_selector(settings: TrainSelectorSettings) -> None:
+    """Compute the teacher's relevance, distil it, and write the head."""
+    header, config = read_header(settings.teacher)
+    if config.selector.kind != "every-token":
+        raise UsageError(f"expected a dense model as the teacher, {settings.teacher} is a sparse one")
+    tokens = open_tokens(settings.tokens, settings.data, config.encoder.config, settings.run.device)
+    tokens.check_encoder(config.encoder)
+    recipe = Recipe(
+        stage="selector",
+        settings={
+            "windows": settings.windows,
+            "windows_at_once": settings.windows_at_once,
+            "hidden": settings.hidden,
+            "fit": to_json(settings.fit),
+        },
+        inputs={"teacher": header["weights"], "tokens": tokens.digest},
+    )
+    if not begin(settings.out, recipe):
+        return
+    with only_writer(settings.out):
+        teacher = TrainedModel.from_pretrained(settings.teacher).world_model
+        experience = open_experience(
+            settings.data, tokens, history=config.history, frameskip=config.frameskip
+        )
+        rows = np.random.default_rng(settings.fit.seed).permutation(len(experience.training))
+        targets = _export(teacher, experience.training, rows[: settings.windows], settings.windows_at_once)
+        torch.manual_seed(settings.fit.seed)
+        head = RelevanceHead(
+            visual=config.tokens.visual, embedding=config.tokens.embedding, hidden=settings.hidden
+        )
+        held = max(1, len(targets) // HELD_OUT)
+        held_out = targets.part(slice(held))
+        fit = Fit(
+            loss=HeadLoss(head),
+            samples=targets.part(slice(held, None)),
+            settings=settings.fit,
+            validate=lambda: head_figures(head, held_out),
+            best="KL",
+            directory=settings.out,
+            run=settings.run,
+        )
+        figures = dict(fit())
+        made = recipe.made() | {"figures": figures}
+        sizes = HeadConfig(
+            visual=config.tokens.visual,
+            embedding=config.tokens.embedding,
+            hidden=settings.hidden,
+            teacher=header["weights"],
+        )
+        save_head(head, sizes, settings.out, made)
+        finish(settings.out)
+
+
+@torch.no_grad()
+def head_figures(head: RelevanceHead, targets: RelevanceTargets) -> dict[str, float]:
+    """Return the divergence on held-out windows, and the recall of the teacher's top K beside chance."""
+    visual, proprio, action, q = (part.to(head.visual.weight.device) for part in targets.batch(_all(targets)))
+    logits, tokens = head(visual, proprio, action), q.shape[-1]
+    figures = {"KL": float(distillation_loss(logits, q))}
+    for k in (k for k in KS if k < tokens):
+        figures |= {f"recall_{k}": recall(logits, q, k), f"chance_{k}": k / tokens}
+    return figures
+
+
+def save_head(head: RelevanceHead, config: HeadConfig, directory: Path, made: dict[str, Any]) -> None:
+    """Write the directory of a selector."""
+    write_directory(directory, KIND, config, head, made=made)
+
+
+def load_head(directory: Path) -> tuple[RelevanceHead, HeadConfig]:
+    """Load a distilled head and its sizes."""
+    header = read_kind(directory, KIND)
+    config = from_json(HeadConfig, header["model"], str(directory / CONFIG))
+    head = RelevanceHead(visual=config.visual, embedding=config.embedding, hidden=config.hidden)
+    load_weights(head, directory / WEIGHTS, header["weights"])
+    return head, config
+
+
+def _export(
+    teacher: WorldModel, windows: Windows, rows: Int64[np.ndarray, " W"], batch: int
+) -> RelevanceTargets:
+    parts = []
+    with progress("batches of relevance", -(-len(rows) // batch), 0) as advance:
+        for part in export_targets(teacher, windows, rows, batch):
+            parts.append(part)
+            advance()
+    return joined(parts)
+
+
+def _all(targets: RelevanceTargets) -> Int64[np.ndarray, " W"]:
+    return np.arange(len(targets))

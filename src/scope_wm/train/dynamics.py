@@ -1,0 +1,126 @@
+"""What the training of a dense and of a sparse world model share: windows, loss, held-out figures.
+
+    one step      error of the prediction after one action          each relative to that of copying the frame
+    rollout       mean error of L imagined frames
+    background    one-step error of the tokens that are not selected
+
+Copying is what a model does that has learned nothing: everything below 1 is knowledge.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scope_wm.background import background_mask
+from scope_wm.data.split import Splits, open_splits
+from scope_wm.data.statistics import statistics
+from scope_wm.data.token_cache import SplitTokens
+from scope_wm.data.windows import Window, Windows
+from scope_wm.model.rollout import rollout
+from scope_wm.model.world_model import WorldModel, prediction_loss
+from scope_wm.types import Statistics
+
+HORIZON = 5  # of held-out rollouts: as long as plans are
+HELD_OUT = 128  # rollouts
+BATCH = 32  # of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experience:
+    """What a world model is learned from: windows of one task, and what they are standardised with."""
+
+    task: str
+    statistics: Statistics
+    tokens: SplitTokens
+    training: Windows
+    held_out: list[Window]  # batches of windows of HORIZON + 1 frames
+
+
+def open_experience(data: Path, tokens: SplitTokens, *, history: int, frameskip: int) -> Experience:
+    """Open the windows of a store, with the tokens of its frames."""
+    splits = open_splits(data)
+    values = statistics(splits.training)
+    read = tokens.training.read
+    training = Windows(splits.training, values, history=history, frameskip=frameskip, read=read)
+    return Experience(
+        task=splits.training.store.config.task,
+        statistics=values,
+        tokens=tokens,
+        training=training,
+        held_out=held_out_batches(splits, values, tokens, frameskip),
+    )
+
+
+def held_out_batches(splits: Splits, values: Statistics, tokens: SplitTokens, frameskip: int) -> list[Window]:
+    """Return windows of validation episodes to judge with, evenly spread and always the same."""
+    read = tokens.validation.read
+    windows = Windows(splits.validation, values, history=HORIZON, frameskip=frameskip, read=read)
+    rows = np.linspace(0, len(windows) - 1, min(HELD_OUT, len(windows))).round().astype(int)
+    return [windows.batch(part.tolist()) for part in np.array_split(rows, max(1, len(rows) // BATCH))]
+
+
+class PredictionLoss(nn.Module):
+    """The world model's loss as what is trained: a batch of windows to its error."""
+
+    def __init__(self, model: WorldModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        visual: Float[Tensor, "B T N V"],
+        proprio: Float[Tensor, "B T P"],
+        actions: Float[Tensor, "B T-1 A"],
+    ) -> Float[Tensor, ""]:
+        """Return the error of predicting every next frame; tokens may come in half precision."""
+        return prediction_loss(self.model, visual.float(), proprio, actions)
+
+
+@torch.no_grad()
+def held_out_figures(model: WorldModel, batches: list[Window]) -> dict[str, float]:
+    """Return the errors of one step, of rollouts and of the background, each relative to copying."""
+    device = next(model.parameters()).device
+    sums: dict[str, Tensor] = {}
+    for batch in batches:
+        visual, proprio, actions = (part.to(device).float() for part in batch)
+        for name, value in window_errors(model, visual, proprio, actions).items():
+            sums[name] = sums.get(name, 0.0) + value
+    figures = {name: float(value) / len(batches) for name, value in sums.items()}
+    of_copy = {
+        f"{name}_of_copy": figures[name] / figures[f"{name}_copy"]
+        for name in ("one_step", "rollout", "last", "background")
+        if figures.get(f"{name}_copy", 0.0) > 0
+    }
+    return {"loss_held_out": figures["loss"], "one_step": figures["one_step"]} | of_copy
+
+
+def window_errors(
+    model: WorldModel,
+    visual: Float[Tensor, "B T N V"],
+    proprio: Float[Tensor, "B T P"],
+    actions: Float[Tensor, "B T-1 A"],
+) -> dict[str, Tensor]:
+    """Return mean squared errors of a batch of windows, and those of copying the first frame."""
+    frames = rollout(model, visual[:, 0], proprio[:, 0], actions)
+    imagined = frames[..., : model.fuse.config.visual]
+    errors = (imagined - visual[:, 1:]).square().mean(-1)  # [B L N]
+    still = (visual[:, :1] - visual[:, 1:]).square().mean(-1)
+    first = model.fuse(visual[:, 0], model.fuse.proprio(proprio[:, 0]), model.fuse.action(actions[:, 0]))
+    background = background_mask(model.select(first), visual.shape[-2]).squeeze(-1)
+    seen = min(model.history, actions.shape[1])
+    result = {
+        "loss": prediction_loss(model, visual[:, : seen + 1], proprio[:, : seen + 1], actions[:, :seen])
+    }
+    for suffix, error in (("", errors), ("_copy", still)):
+        result |= {
+            f"one_step{suffix}": error[:, 0].mean(),
+            f"rollout{suffix}": error.mean(),
+            f"last{suffix}": error[:, -1].mean(),
+        }
+        if background.any():
+            result[f"background{suffix}"] = error[:, 0][background].mean()
+    return result

@@ -1,0 +1,166 @@
+"""Train the small encoder: distil the tokens of a large one, over frames of several tasks.
+
+    loss = mean_i  || student(frame_i) - y_i ||^2 / v(task of i)          y = PCA(teacher(frame))
+
+v is how much the targets of a task vary at their places: a small ball in a maze changes ten times less than a
+block that is pushed about, and without v it would not be learned. Held out are frames of validation episodes:
+
+    R^2 = 1 - error / variance          beyond position: the variance is that around the mean of each place
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scope_wm.data.progress import progress
+from scope_wm.files import only_writer
+from scope_wm.model.encoder import EncoderConfig, HubEncoder
+from scope_wm.model.reduced import ReducedEncoder
+from scope_wm.model.student import Student, StudentConfig
+from scope_wm.records import to_json
+from scope_wm.train.encoder_targets import Targets, choose_parts, fit_targets_pca, make_targets
+from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
+from scope_wm.train.recorder import RunSettings
+from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.types import UsageError
+
+BATCH = 50  # of validation
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainEncoderSettings:
+    """Distil a small encoder from a large one, over frames of several stores.
+
+    Example: scope-wm train encoder --teacher facebook/dinov2-small --data data/push_t data/wall --out student
+    """
+
+    teacher: str
+    """directory or hub id of the large encoder"""
+    data: tuple[Path, ...]
+    """stores, one for each task"""
+    out: Path
+    """directory of the student"""
+    layer: int = 9
+    """layer of the teacher whose tokens are learned; the middle ones know best where things are"""
+    frames: int = 3000
+    """frames of every store to learn from"""
+    held_out: int = 200
+    """frames of every store's validation episodes to judge with"""
+    student: StudentConfig = field(default_factory=StudentConfig)
+    """sizes of the student"""
+    fit: FitSettings = field(
+        default_factory=lambda: FitSettings(
+            optimiser=OptimiserSettings(
+                lr=2e-3, weight_decay=0.05, schedule="cosine", warmup=200, clip=1.0, ema=0.999
+            ),
+            epochs=12,
+            batch=32,
+        )
+    )
+    """how to train"""
+    run: RunSettings = field(default_factory=RunSettings)
+    """how to run"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained from."""
+        if not self.data:
+            raise UsageError("expected --data with at least one store")
+
+
+class DistillationLoss(nn.Module):
+    """The error of a student, each task's on the scale of how much its targets vary."""
+
+    def __init__(self, student: Student, variance: Float[Tensor, " tasks"]) -> None:
+        super().__init__()
+        self.student = student
+        self.variance: Tensor
+        self.register_buffer("variance", variance)
+
+    def forward(
+        self, frames: Tensor, targets: Float[Tensor, "B N V"], task: Int[Tensor, " B"]
+    ) -> Float[Tensor, ""]:
+        """Return the mean error of a batch."""
+        error = (self.student(frames) - targets).square().mean((1, 2))
+        return (error / self.variance[task]).mean()
+
+
+def train_encoder(settings: TrainEncoderSettings) -> None:
+    """Make the targets, train the student on them, and write it."""
+    training, validation = choose_parts(
+        list(settings.data), settings.frames, settings.held_out, settings.fit.seed
+    )
+    teacher = HubEncoder(EncoderConfig(source=settings.teacher, layer=settings.layer))
+    recipe = Recipe(
+        stage="encoder",
+        settings={
+            "layer": settings.layer,
+            "frames": settings.frames,
+            "held_out": settings.held_out,
+            "student": to_json(settings.student),
+            "fit": to_json(settings.fit),
+        },
+        inputs={"teacher": teacher.digest()} | {p.name: p.split.store.digest for p in training},
+    )
+    if not begin(settings.out, recipe):
+        return
+    with only_writer(settings.out):
+        folder = settings.out / "targets"
+        folder.mkdir(exist_ok=True)
+        blocks = sum(len(list(part.blocks())) for part in (*training, *validation))
+        with progress("blocks of targets", len(training) + blocks, 0) as advance:
+            dim = settings.student.dim
+            pca = fit_targets_pca(teacher, training, dim, folder / "pca.safetensors", advance)
+            reduced = ReducedEncoder(teacher, pca)
+            make_targets(reduced, [*validation, *training], folder, advance)
+        torch.manual_seed(settings.fit.seed)
+        student = Student(settings.student)
+        held_out = Targets(folder, validation)
+        variance = spread_at_places(held_out)
+        fit = Fit(
+            loss=DistillationLoss(student, variance),
+            samples=Targets(folder, training),
+            settings=settings.fit,
+            validate=lambda: agreement(student, held_out, variance, [part.name for part in validation]),
+            best="error",
+            directory=settings.out,
+            run=settings.run,
+        )
+        figures = fit()
+        made = recipe.made() | {"figures": dict(figures), "kept": float(pca.explained)}
+        student.save_pretrained(settings.out, torch.float16, made)
+        finish(settings.out)
+
+
+def spread_at_places(targets: Targets) -> Float[Tensor, " tasks"]:
+    """Return how much the targets of each part vary around the mean of their place."""
+    return torch.stack([(tokens - tokens.mean(0)).square().mean() for _, tokens in by_part(targets)])
+
+
+def agreement(
+    student: Student, targets: Targets, variance: Float[Tensor, " tasks"], names: list[str]
+) -> dict[str, float]:
+    """Return how well the student's tokens agree with the targets, in all and for each part."""
+    device = next(student.parameters()).device
+    everything, errors = [], []
+    for frames, tokens in by_part(targets):
+        guesses = torch.cat([student(batch.to(device)).cpu() for batch in frames.split(BATCH)])
+        errors.append((guesses - tokens).square().mean())
+        everything.append(tokens)
+    error, tokens = torch.stack(errors), torch.cat(everything)
+    total = (tokens - tokens.mean((0, 1))).square().mean()
+    beyond = 1 - error / variance
+    return {
+        "error": float((error / variance).mean()),
+        "R2": float(1 - error.mean() / total),
+        "R2_beyond_position": float(1 - error.mean() / variance.mean()),
+    } | {f"R2_beyond_position/{name}": float(value) for name, value in zip(names, beyond, strict=True)}
+
+
+def by_part(targets: Targets) -> list[tuple[Tensor, Tensor]]:
+    """Return the frames and targets of every part."""
+    parts = [np.flatnonzero(targets.part == part) for part in np.unique(targets.part)]
+    return [targets.batch(rows)[:2] for rows in parts]

@@ -1,0 +1,90 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.conftest import FIT, RUN, World
+
+from scope_wm.model.architecture import BackgroundConfig
+from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.selector import DistilledSelector, MotionSelector
+from scope_wm.train.distill import load_head, train_selector
+from scope_wm.train.sparse import TrainSparseSettings, train_sparse
+from scope_wm.train.teacher import train_teacher
+from scope_wm.types import UsageError
+
+
+def sparse(world: World, out: Path, **changes: object) -> TrainSparseSettings:
+    settings = TrainSparseSettings(
+        teacher=world.teacher.out,
+        data=world.data,
+        tokens=str(world.tokens),
+        out=out,
+        k=20,
+        selector=world.selector.out,
+        fit=replace(FIT, max_samples=16),
+        run=RUN,
+    )
+    return replace(settings, **changes)
+
+
+def test_head_and_embeddings_stay_as_the_head_was_trained_with_them(world: World, tmp_path: Path) -> None:
+    train_sparse(sparse(world, tmp_path / "k20"))
+    model = TrainedModel.from_pretrained(tmp_path / "k20").world_model
+    teacher = TrainedModel.from_pretrained(world.teacher.out).world_model
+    head, _ = load_head(world.selector.out)
+    assert isinstance(model.selector, DistilledSelector)
+    for mine, theirs in ((model.fuse, teacher.fuse), (model.selector.head, head)):
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True)
+        )
+    assert not torch.equal(model.predictor.positions, teacher.predictor.positions)
+
+
+def test_predictor_and_background_are_trained_together(world: World, tmp_path: Path) -> None:
+    idle = replace(FIT, max_samples=16, optimiser=replace(FIT.optimiser, lr=0.0))
+    train_sparse(sparse(world, tmp_path / "idle", fit=idle))
+    train_sparse(sparse(world, tmp_path / "k20"))
+    idle_model, model = (
+        TrainedModel.from_pretrained(tmp_path / name).world_model for name in ("idle", "k20")
+    )
+    for part in ("predictor", "background"):
+        before, after = (dict(getattr(m, part).named_parameters()) for m in (idle_model, model))
+        assert all(not torch.equal(before[name], after[name]) for name in before), part
+    figures = read_header(tmp_path / "k20")[0]["made"]["figures"]
+    assert set(figures) >= {"one_step_of_copy", "rollout_of_copy", "background_of_copy"}
+
+
+def test_other_selections_and_backgrounds_train(world: World, tmp_path: Path) -> None:
+    copy = BackgroundConfig(kind="copy")
+    train_sparse(sparse(world, tmp_path / "motion", selector=None, selection="motion", background=copy))
+    trained = TrainedModel.from_pretrained(tmp_path / "motion")
+    assert trained.config.background.kind == "copy"
+    assert isinstance(trained.world_model.selector, MotionSelector)
+    assert trained.world_model.selector.mean.std() > 0
+    figures = read_header(tmp_path / "motion")[0]["made"]["figures"]
+    assert figures["background_of_copy"] == pytest.approx(1.0)
+
+
+def test_a_selector_of_another_teacher_is_refused(world: World, tmp_path: Path) -> None:
+    other = replace(
+        world.teacher, out=tmp_path / "other", fit=replace(world.teacher.fit, seed=1, max_samples=8)
+    )
+    train_teacher(other)
+    with pytest.raises(UsageError, match="distilled from another dense model"):
+        train_sparse(sparse(world, tmp_path / "k20", teacher=other.out))
+    assert not (tmp_path / "k20").exists()
+
+
+def test_a_sparse_model_is_no_teacher(world: World, tmp_path: Path) -> None:
+    train_sparse(sparse(world, tmp_path / "k20"))
+    with pytest.raises(UsageError, match="expected a dense model"):
+        train_selector(replace(world.selector, teacher=tmp_path / "k20", out=tmp_path / "selector"))
+
+
+def test_a_selection_has_its_selector_and_no_other(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--selector"):
+        sparse(world, tmp_path, selector=None)
+    with pytest.raises(UsageError, match="--selector"):
+        sparse(world, tmp_path, selection="random")

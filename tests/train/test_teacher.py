@@ -1,0 +1,65 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.conftest import World
+
+from scope_wm.data.token_cache import ON_THE_FLY
+from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.train.recorder import read_metrics
+from scope_wm.train.teacher import train_teacher
+from scope_wm.types import MadeOtherwise
+
+
+def losses(directory: Path) -> list[float]:
+    return [line["loss"] for line in read_metrics(directory) if "loss" in line]
+
+
+def test_a_teacher_is_a_complete_model_directory(world: World) -> None:
+    trained = TrainedModel.from_pretrained(world.teacher.out)
+    config = trained.config
+    assert (config.task, config.frameskip, config.history, config.selector.k) == ("wall", 5, 2, 196)
+    assert (config.tokens.visual, config.tokens.proprio, config.tokens.action) == (6, 2, 10)
+    assert trained.load_encoder().dim == 6
+    made = read_header(world.teacher.out)[0]["made"]
+    assert made["stage"] == "teacher"
+    assert made["settings"]["fit"]["optimiser"]["lr"] == 2e-3
+    assert set(made["figures"]) >= {"one_step_of_copy", "rollout_of_copy", "loss_held_out"}
+
+
+def test_tokens_made_on_the_fly_give_the_same_loss_curve(world: World, tmp_path: Path) -> None:
+    train_teacher(
+        replace(world.teacher, tokens=ON_THE_FLY, encoder=str(world.encoder), out=tmp_path / "live")
+    )
+    assert losses(tmp_path / "live") == losses(world.teacher.out)
+    assert len(losses(tmp_path / "live")) == 8
+
+
+def test_a_finished_teacher_is_not_trained_again_and_another_is_not_written_over(
+    world: World, tmp_path: Path
+) -> None:
+    weights = (world.teacher.out / "model.safetensors").stat().st_mtime_ns
+    train_teacher(world.teacher)
+    with pytest.raises(MadeOtherwise, match=r"fit\.batch: 8 there, 4 here"):
+        train_teacher(replace(world.teacher, fit=replace(world.teacher.fit, batch=4)))
+    assert (world.teacher.out / "model.safetensors").stat().st_mtime_ns == weights
+
+
+def test_a_model_that_has_learned_nothing_is_as_good_as_copying(world: World, tmp_path: Path) -> None:
+    fit = replace(world.teacher.fit, optimiser=replace(world.teacher.fit.optimiser, lr=0.0))
+    train_teacher(replace(world.teacher, fit=fit, out=tmp_path / "idle"))
+    figures = read_header(tmp_path / "idle")[0]["made"]["figures"]
+    assert figures["one_step_of_copy"] == pytest.approx(1.0)
+    assert figures["rollout_of_copy"] == pytest.approx(1.0)
+
+
+def test_mixed_precision_keeps_weights_whole(world: World, tmp_path: Path) -> None:
+    fit = replace(world.teacher.fit, precision="bf16", max_samples=16)
+    train_teacher(replace(world.teacher, fit=fit, out=tmp_path / "half"))
+    weights = TrainedModel.from_pretrained(tmp_path / "half").world_model.predictor.positions
+    assert weights.dtype == torch.float32
+    assert torch.isfinite(weights).all()
+    half, whole = losses(tmp_path / "half")[0], losses(world.teacher.out)[0]
+    assert half != whole
+    assert half == pytest.approx(whole, rel=0.02)
