@@ -12,9 +12,11 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {"types", "files", "records"},
     {"selector", "background", "elite_bank", "model", "planning", "tasks"},
-    {"data", "presets"},
+    {"data"},
     {"train", "evaluate", "bench"},
+    {"presets"},
     {"report", "doctor"},
+    {"pipeline"},
     {"cli"},
     {"__main__"},
 ]

@@ -43,6 +43,7 @@ class Preset:
     ks: tuple[int, ...] = (98, 32)
     background: BackgroundConfig = field(default_factory=lambda: BackgroundConfig(kind="foreground-delta"))
     instances: int
+    max_steps: int | None = None  # of control; None: as in the paper
 
 
 def paper(task: TaskName) -> Preset:
@@ -111,6 +112,7 @@ def tiny(task: TaskName) -> Preset:
         sparse=small_fit(samples=6_000, batch=32),
         ks=(32,),
         instances=2,
+        max_steps=1,
     )
 
 

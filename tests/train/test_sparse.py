@@ -21,7 +21,7 @@ def sparse(world: World, out: Path, **changes: object) -> TrainSparseSettings:
         tokens=str(world.tokens),
         out=out,
         k=20,
-        selector=world.selector.out,
+        selector=str(world.selector.out),
         fit=replace(FIT, max_samples=16),
         run=RUN,
     )
@@ -58,7 +58,7 @@ def test_predictor_and_background_are_trained_together(world: World, tmp_path: P
 
 def test_other_selections_and_backgrounds_train(world: World, tmp_path: Path) -> None:
     copy = BackgroundConfig(kind="copy")
-    train_sparse(sparse(world, tmp_path / "motion", selector=None, selection="motion", background=copy))
+    train_sparse(sparse(world, tmp_path / "motion", selector="motion", background=copy))
     trained = TrainedModel.from_pretrained(tmp_path / "motion")
     assert trained.config.background.kind == "copy"
     assert isinstance(trained.world_model.selector, MotionSelector)
@@ -83,8 +83,7 @@ def test_a_sparse_model_is_no_teacher(world: World, tmp_path: Path) -> None:
         train_selector(replace(world.selector, teacher=tmp_path / "k20", out=tmp_path / "selector"))
 
 
-def test_a_selection_has_its_selector_and_no_other(world: World, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--selector"):
-        sparse(world, tmp_path, selector=None)
-    with pytest.raises(UsageError, match="--selector"):
-        sparse(world, tmp_path, selection="random")
+def test_a_selector_that_is_not_there_is_refused(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a selector"):
+        train_sparse(sparse(world, tmp_path / "k20", selector=str(tmp_path / "nothing")))
+    assert not (tmp_path / "k20").exists()

@@ -119,10 +119,10 @@ def fill(path: Path, config: StoreConfig, workers: int | None) -> Store:
     return Store.open(path)
 
 
-def prepare(settings: CollectSettings) -> StoreConfig:
-    """Begin a store, or see that the one that is there has the same settings."""
-    task, path = TASKS[settings.task], settings.out
-    config = StoreConfig(
+def planned(settings: CollectSettings) -> StoreConfig:
+    """Return what a new store would be."""
+    task = TASKS[settings.task]
+    return StoreConfig(
         task=settings.task,
         seed=settings.seed,
         length=settings.length or task.episode_length,
@@ -132,11 +132,24 @@ def prepare(settings: CollectSettings) -> StoreConfig:
         state_width=task.state_width,
         versions=installed_versions(),
     )
-    if all(
+
+
+def prepare(settings: CollectSettings) -> StoreConfig:
+    """Begin a store, or see that the one that is there has the same settings."""
+    path, config = settings.out, planned(settings)
+    if not all(
         entry.name.startswith(".config.json.") for entry in path.iterdir()
-    ):  # empty, or killed before the rename
-        write_json(path / "config.json", asdict(config))
-        return config
+    ):  # else empty, or killed before the rename
+        old, config = read_config(path), continued(settings, config)
+        if config == old:
+            return old
+    write_json(path / "config.json", asdict(config))
+    return config
+
+
+def continued(settings: CollectSettings, config: StoreConfig) -> StoreConfig:
+    """Return what the store that is there becomes; refuse one that was collected otherwise."""
+    path = settings.out
     old = read_config(path)
     for name in ("task", "seed", "length"):
         if getattr(old, name) != getattr(config, name):
@@ -151,9 +164,15 @@ def prepare(settings: CollectSettings) -> StoreConfig:
     grown = replace(old, episodes=config.episodes)
     if pending_shards(path, grown):
         expect_versions(path, old)
-    if grown != old:
-        write_json(path / "config.json", asdict(grown))
     return grown
+
+
+def is_collected(settings: CollectSettings) -> bool:
+    """Tell whether a store has all its episodes; refuse one that was collected otherwise."""
+    if not (settings.out / "config.json").is_file():
+        return False
+    config = continued(settings, planned(settings))
+    return not pending_shards(settings.out, config)
 
 
 def installed_versions() -> dict[str, str]:

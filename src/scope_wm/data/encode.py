@@ -109,6 +109,12 @@ def encode(settings: EncodeSettings) -> None:
     print(f"{settings.out} is finished")
 
 
+def is_encoded(settings: EncodeSettings) -> bool:
+    """Tell whether all tokens are there; refuse a directory of other tokens."""
+    encoder, stores = open_frame_encoder(settings), cached_stores(settings.out, open_splits(settings.data))
+    return all(is_finished(path, TokensConfig.of(store, encoder)) for path, store in stores.items())
+
+
 def open_frame_encoder(settings: EncodeSettings) -> FrameEncoder:
     """Load the encoder onto the device that is meant."""
     config = EncoderConfig(source=settings.encoder, layer=settings.layer)
@@ -222,11 +228,15 @@ def check(cache: TokenCache, store: Store, encoder: FrameEncoder) -> float:
     """Return the largest difference to encoding some frames again, if float16 can explain it."""
     numbers = np.unique(np.linspace(0, store.num_frames - 1, CHECKED).astype(np.int64))
     kept, again = cache.read(numbers), encoder(store.frames(numbers))
+    if not (np.isfinite(kept).all() and np.isfinite(again).all()):
+        raise OSError(
+            f"{encoder.reference.config.source} gives tokens that are not finite numbers of float16"
+        )
     difference, largest = np.abs(kept - again).max(), np.abs(again).max()
-    if not difference <= np.finfo(np.float16).eps * largest:  # also if one is not a number
+    if difference > np.finfo(np.float16).eps * largest:
         raise OSError(
             f"{cache.path} departs by {difference:.3g} from encoding again, where the largest value is "
-            f"{largest:.3g}: the tokens are damaged or not finite. Remove that directory and encode again"
+            f"{largest:.3g}: the tokens are damaged. Remove that directory and encode again"
         )
     return float(difference)
 

@@ -5,7 +5,6 @@ L_DRS = KL(q || softmax(s))        held out: KL, and recall of the teacher's top
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,20 +12,15 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
-from scope_wm.data.token_cache import open_tokens
-from scope_wm.data.windows import Windows
 from scope_wm.files import only_writer
-from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
-from scope_wm.model.world_model import WorldModel
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
-from scope_wm.train.dynamics import open_experience
 from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
 from scope_wm.train.stage import Recipe, begin, finish
-from scope_wm.types import UsageError
+from scope_wm.train.teacher import Teacher, open_teacher
 
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models
@@ -92,14 +86,10 @@ class HeadLoss(nn.Module):
         return distillation_loss(self.head(visual, proprio, action), q)
 
 
-def train_selector(settings: TrainSelectorSettings) -> None:
-    """Compute the teacher's relevance, distil it, and write the head."""
-    header, config = read_header(settings.teacher)
-    if config.selector.kind != "every-token":
-        raise UsageError(f"expected a dense model as the teacher, {settings.teacher} is a sparse one")
-    tokens = open_tokens(settings.tokens, settings.data, config.encoder.config, settings.run.device)
-    tokens.check_encoder(config.encoder)
-    recipe = Recipe(
+def selector_recipe(settings: TrainSelectorSettings) -> Recipe:
+    """Return what decides the selector."""
+    teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
+    return Recipe(
         stage="selector",
         settings={
             "windows": settings.windows,
@@ -107,23 +97,22 @@ def train_selector(settings: TrainSelectorSettings) -> None:
             "hidden": settings.hidden,
             "fit": to_json(settings.fit),
         },
-        inputs={"teacher": header["weights"], "tokens": tokens.digest},
+        inputs={"teacher": teacher.digest, "tokens": teacher.tokens.digest},
     )
+
+
+def train_selector(settings: TrainSelectorSettings) -> None:
+    """Compute the teacher's relevance, distil it, and write the head."""
+    recipe = selector_recipe(settings)
     if not begin(settings.out, recipe):
         return
     with only_writer(settings.out):
-        teacher = TrainedModel.from_pretrained(settings.teacher).world_model
-        experience = open_experience(
-            settings.data, tokens, history=config.history, frameskip=config.frameskip
-        )
-        rows = np.random.default_rng(settings.fit.seed).permutation(len(experience.training))
-        targets = _export(teacher, experience.training, rows[: settings.windows], settings.windows_at_once)
-        torch.manual_seed(settings.fit.seed)
-        head = RelevanceHead(
-            visual=config.tokens.visual, embedding=config.tokens.embedding, hidden=settings.hidden
-        )
+        teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
+        targets = relevance_of(teacher, settings)
         held = max(1, len(targets) // HELD_OUT)
-        held_out = targets.part(slice(held))
+        held_out, tokens = targets.part(slice(held)), teacher.config.tokens
+        torch.manual_seed(settings.fit.seed)
+        head = RelevanceHead(visual=tokens.visual, embedding=tokens.embedding, hidden=settings.hidden)
         fit = Fit(
             loss=HeadLoss(head),
             samples=targets.part(slice(held, None)),
@@ -133,16 +122,24 @@ def train_selector(settings: TrainSelectorSettings) -> None:
             directory=settings.out,
             run=settings.run,
         )
-        figures = dict(fit())
-        made = recipe.made() | {"figures": figures}
+        made = recipe.made() | {"figures": dict(fit())}
         sizes = HeadConfig(
-            visual=config.tokens.visual,
-            embedding=config.tokens.embedding,
-            hidden=settings.hidden,
-            teacher=header["weights"],
+            visual=tokens.visual, embedding=tokens.embedding, hidden=settings.hidden, teacher=teacher.digest
         )
-        save_head(head, sizes, settings.out, made)
+        write_directory(settings.out, KIND, sizes, head, made=made)
         finish(settings.out)
+
+
+def relevance_of(teacher: Teacher, settings: TrainSelectorSettings) -> RelevanceTargets:
+    """Compute the relevance targets of windows chosen at random."""
+    windows, model = teacher.experience().training, teacher.model()
+    rows = np.random.default_rng(settings.fit.seed).permutation(len(windows))[: settings.windows]
+    parts = []
+    with progress("batches of relevance", -(-len(rows) // settings.windows_at_once), 0) as advance:
+        for part in export_targets(model, windows, rows, settings.windows_at_once):
+            parts.append(part)
+            advance()
+    return joined(parts)
 
 
 @torch.no_grad()
@@ -156,11 +153,6 @@ def head_figures(head: RelevanceHead, targets: RelevanceTargets) -> dict[str, fl
     return figures
 
 
-def save_head(head: RelevanceHead, config: HeadConfig, directory: Path, made: dict[str, Any]) -> None:
-    """Write the directory of a selector."""
-    write_directory(directory, KIND, config, head, made=made)
-
-
 def load_head(directory: Path) -> tuple[RelevanceHead, HeadConfig]:
     """Load a distilled head and its sizes."""
     header = read_kind(directory, KIND)
@@ -168,17 +160,6 @@ def load_head(directory: Path) -> tuple[RelevanceHead, HeadConfig]:
     head = RelevanceHead(visual=config.visual, embedding=config.embedding, hidden=config.hidden)
     load_weights(head, directory / WEIGHTS, header["weights"])
     return head, config
-
-
-def _export(
-    teacher: WorldModel, windows: Windows, rows: Int64[np.ndarray, " W"], batch: int
-) -> RelevanceTargets:
-    parts = []
-    with progress("batches of relevance", -(-len(rows) // batch), 0) as advance:
-        for part in export_targets(teacher, windows, rows, batch):
-            parts.append(part)
-            advance()
-    return joined(parts)
 
 
 def _all(targets: RelevanceTargets) -> Int64[np.ndarray, " W"]:

@@ -7,8 +7,10 @@
 Copying is what a model does that has learned nothing: everything below 1 is knowledge.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -20,13 +22,20 @@ from scope_wm.data.split import Splits, open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.data.token_cache import SplitTokens
 from scope_wm.data.windows import Window, Windows
+from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import WorldModel, prediction_loss
+from scope_wm.train.by_planning import planning_figures
+from scope_wm.train.loop import Fit, FitSettings
+from scope_wm.train.recorder import RunSettings
 from scope_wm.types import Statistics
 
 HORIZON = 5  # of held-out rollouts: as long as plans are
 HELD_OUT = 128  # rollouts
 BATCH = 32  # of them
+PLANNER = "cem"  # when weights are chosen by planning
+
+SelectBy = Literal["rollout", "planning"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +70,36 @@ def held_out_batches(splits: Splits, values: Statistics, tokens: SplitTokens, fr
     windows = Windows(splits.validation, values, history=HORIZON, frameskip=frameskip, read=read)
     rows = np.linspace(0, len(windows) - 1, min(HELD_OUT, len(windows))).round().astype(int)
     return [windows.batch(part.tolist()) for part in np.array_split(rows, max(1, len(rows) // BATCH))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamics:
+    """The training of what is not frozen of a world model."""
+
+    trained: TrainedModel
+    experience: Experience
+    select_by: SelectBy
+
+    def fit(self, settings: FitSettings, run: RunSettings, out: Path) -> dict[str, float]:
+        """Train, leave the best weights in the model, and return their figures."""
+        training = Fit(
+            loss=PredictionLoss(self.trained.world_model),
+            samples=self.experience.training,
+            settings=settings,
+            validate=self.judge(),
+            best={"rollout": "rollout_of_copy", "planning": "planning"}[self.select_by],
+            directory=out,
+            run=run,
+        )
+        return dict(training())
+
+    def judge(self) -> Callable[[], dict[str, float]]:
+        """Return what computes the held-out figures of the present weights."""
+        model, batches = self.trained.world_model, self.experience.held_out
+        if self.select_by == "rollout":
+            return lambda: held_out_figures(model, batches)
+        plan = planning_figures(self.trained, PLANNER)
+        return lambda: held_out_figures(model, batches) | plan()
 
 
 class PredictionLoss(nn.Module):

@@ -12,24 +12,28 @@ from typing import Literal
 
 import torch
 
-from scope_wm.data.token_cache import open_tokens
 from scope_wm.files import only_writer
-from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
-from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
+from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.directory import read_kind
 from scope_wm.model.world_model import WorldModel
 from scope_wm.records import to_json
 from scope_wm.selector import DistilledSelector, MotionSelector
 from scope_wm.train.distill import KIND as SELECTOR
 from scope_wm.train.distill import load_head
-from scope_wm.train.dynamics import Experience, open_experience
+from scope_wm.train.dynamics import Dynamics, Experience, SelectBy
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, begin, finish
-from scope_wm.train.teacher import fit_dynamics
+from scope_wm.train.teacher import Teacher, open_teacher
 from scope_wm.types import UsageError
 
 MEAN_FRAMES = 500  # of the training split, for the mean token of every place
+WITHOUT_HEAD: dict[str, Literal["random", "latin-hypercube", "motion"]] = {
+    "random": "random",
+    "latin-hypercube": "latin-hypercube",
+    "motion": "motion",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +54,8 @@ class TrainSparseSettings:
     """directory of the model"""
     k: int
     """tokens to keep of every frame"""
-    selector: Path | None = None
-    """directory of the distilled selector, if that is what selects"""
-    selection: Literal["distilled", "random", "latin-hypercube", "motion"] = "distilled"
-    """what selects the tokens"""
+    selector: str
+    """what selects them: directory of a distilled selector, or random, latin-hypercube, motion"""
     background: BackgroundConfig = field(default_factory=lambda: BackgroundConfig(kind="foreground-delta"))
     """what updates the others"""
     fit: FitSettings = field(
@@ -62,57 +64,58 @@ class TrainSparseSettings:
         )
     )
     """how to train"""
+    select_by: SelectBy = "rollout"
+    """what chooses the best weights: held-out rollouts, or planning on instances that are not the test's"""
     run: RunSettings = field(default_factory=RunSettings)
     """how to run"""
 
-    def __post_init__(self) -> None:
-        """Refuse a selection without its selector, and a selector that is not used."""
-        if (self.selection == "distilled") != (self.selector is not None):
-            raise UsageError("expected --selector for --selection distilled, and for no other")
+
+def sparse_recipe(settings: TrainSparseSettings) -> Recipe:
+    """Return what decides the sparse model."""
+    teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
+    inputs = {"teacher": teacher.digest, "tokens": teacher.tokens.digest}
+    if settings.selector not in WITHOUT_HEAD:
+        inputs["selector"] = selector_digest(Path(settings.selector), teacher.digest)
+    return Recipe(
+        stage="sparse",
+        settings={
+            "k": settings.k,
+            "selector": settings.selector if settings.selector in WITHOUT_HEAD else "distilled",
+            "background": to_json(settings.background),
+            "fit": to_json(settings.fit),
+            "select_by": settings.select_by,
+        },
+        inputs=inputs,
+    )
 
 
 def train_sparse(settings: TrainSparseSettings) -> None:
     """Train the sparse model, unless it is finished, and write it."""
-    header, dense = read_header(settings.teacher)
-    if dense.selector.kind != "every-token":
-        raise UsageError(f"expected a dense model as the teacher, {settings.teacher} is a sparse one")
-    tokens = open_tokens(settings.tokens, settings.data, dense.encoder.config, settings.run.device)
-    tokens.check_encoder(dense.encoder)
-    inputs = {"teacher": header["weights"], "tokens": tokens.digest}
-    if settings.selector is not None:
-        inputs["selector"] = selector_digest(settings.selector, header["weights"])
-    recipe = Recipe(
-        stage="sparse",
-        settings={
-            "k": settings.k,
-            "selection": settings.selection,
-            "background": to_json(settings.background),
-            "fit": to_json(settings.fit),
-        },
-        inputs=inputs,
-    )
+    recipe = sparse_recipe(settings)
     if not begin(settings.out, recipe):
         return
     with only_writer(settings.out):
-        experience = open_experience(settings.data, tokens, history=dense.history, frameskip=dense.frameskip)
+        teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
+        experience = teacher.experience()
         torch.manual_seed(settings.fit.seed)
-        trained = sparse_model(dense, settings, experience)
-        figures = fit_dynamics(trained, experience, settings.fit, settings.run, settings.out)
+        trained = sparse_model(settings, teacher, experience)
+        training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
+        figures = training.fit(settings.fit, settings.run, settings.out)
         trained.save_pretrained(settings.out, made=recipe.made() | {"figures": figures})
         finish(settings.out)
 
 
-def sparse_model(dense: ModelConfig, settings: TrainSparseSettings, experience: Experience) -> TrainedModel:
+def sparse_model(settings: TrainSparseSettings, teacher: Teacher, experience: Experience) -> TrainedModel:
     """Return the model to train: a fresh predictor and background update around what is taken over."""
-    selector = SelectorConfig(kind=settings.selection, k=settings.k)
-    head = None
-    if settings.selector is not None:
-        head, sizes = load_head(settings.selector)
-        selector = replace(selector, hidden=sizes.hidden)
-    config = replace(dense, selector=selector, background=settings.background)
+    if kind := WITHOUT_HEAD.get(settings.selector):
+        selector = SelectorConfig(kind=kind, k=settings.k)
+    else:
+        head, sizes = load_head(Path(settings.selector))
+        selector = SelectorConfig(kind="distilled", k=settings.k, hidden=sizes.hidden)
+    config = replace(teacher.config, selector=selector, background=settings.background)
     model = build(config)
-    take_over_embeddings(model, TrainedModel.from_pretrained(settings.teacher).world_model)
-    if isinstance(model.selector, DistilledSelector) and head is not None:
+    take_over_embeddings(model, teacher.model())
+    if isinstance(model.selector, DistilledSelector):
         model.selector.head.load_state_dict(head.state_dict())
     if isinstance(model.selector, MotionSelector):
         model.selector.mean.copy_(mean_tokens(experience))

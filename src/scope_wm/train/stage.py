@@ -49,14 +49,20 @@ class Recipe:
         ]
 
 
-def begin(directory: Path, recipe: Recipe) -> bool:
-    """Tell whether there is work to do; a directory that was made otherwise is refused."""
+def is_finished(directory: Path, recipe: Recipe) -> bool:
+    """Tell whether a directory holds the artifact of a recipe; one that was made otherwise is refused."""
     made, finished = read_made(directory)
     if made is not None and (differences := recipe.differs(made)):
         raise MadeOtherwise(
             f"{directory} was made otherwise: {'; '.join(differences)}. "
             "Name another --out, or remove that directory"
         )
+    return finished
+
+
+def begin(directory: Path, recipe: Recipe) -> bool:
+    """Tell whether there is work to do, and write down what it will be."""
+    finished = is_finished(directory, recipe)
     if finished:
         tell(directory)
     else:

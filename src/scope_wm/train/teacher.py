@@ -10,19 +10,20 @@ from typing import Literal
 import torch
 
 from scope_wm.data.split import open_splits
-from scope_wm.data.token_cache import open_tokens
+from scope_wm.data.token_cache import Device, SplitTokens, open_tokens
 from scope_wm.files import only_writer
 from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
-from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.transformer import TransformerConfig
-from scope_wm.model.world_model import TokenConfig
+from scope_wm.model.world_model import TokenConfig, WorldModel
 from scope_wm.records import to_json
 from scope_wm.tasks import TASKS
-from scope_wm.train.dynamics import Experience, PredictionLoss, held_out_figures, open_experience
-from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
+from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experience
+from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.types import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,29 +61,46 @@ class TrainTeacherSettings:
         default_factory=lambda: FitSettings(optimiser=OptimiserSettings(lr=5e-4, weight_decay=0.01))
     )
     """how to train"""
+    select_by: SelectBy = "rollout"
+    """what chooses the best weights: held-out rollouts, or planning on instances that are not the test's"""
     run: RunSettings = field(default_factory=RunSettings)
     """how to run"""
 
 
+def open_tokens_of(settings: TrainTeacherSettings) -> SplitTokens:
+    """Open what the dense model learns from."""
+    encoder = EncoderConfig(source=settings.encoder)
+    return open_tokens(settings.tokens, settings.data, encoder, settings.run.device)
+
+
+def teacher_recipe(settings: TrainTeacherSettings) -> Recipe:
+    """Return what decides the dense model."""
+    return Recipe(
+        stage="teacher",
+        settings={
+            "model": to_json(settings.model),
+            "fit": to_json(settings.fit),
+            "select_by": settings.select_by,
+        },
+        inputs={"tokens": open_tokens_of(settings).digest},
+    )
+
+
 def train_teacher(settings: TrainTeacherSettings) -> None:
     """Train the dense model, unless it is finished, and write it."""
-    encoder = EncoderConfig(source=settings.encoder)
-    tokens = open_tokens(settings.tokens, settings.data, encoder, settings.run.device)
-    recipe = Recipe(
-        stage="teacher",
-        settings={"model": to_json(settings.model), "fit": to_json(settings.fit)},
-        inputs={"tokens": tokens.digest},
-    )
+    recipe = teacher_recipe(settings)
     if not begin(settings.out, recipe):
         return
     with only_writer(settings.out):
         kind = TASKS[open_splits(settings.data).training.store.config.task]
         history = settings.model.history or kind.history
+        tokens = open_tokens_of(settings)
         experience = open_experience(settings.data, tokens, history=history, frameskip=kind.frameskip)
         config = dense_config(experience, settings.model, history, kind.frameskip)
         torch.manual_seed(settings.fit.seed)
         trained = TrainedModel(config=config, world_model=build(config))
-        figures = fit_dynamics(trained, experience, settings.fit, settings.run, settings.out)
+        training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
+        figures = training.fit(settings.fit, settings.run, settings.out)
         trained.save_pretrained(settings.out, made=recipe.made() | {"figures": figures})
         finish(settings.out)
 
@@ -110,18 +128,31 @@ def dense_config(experience: Experience, model: DynamicsConfig, history: int, fr
     )
 
 
-def fit_dynamics(
-    trained: TrainedModel, experience: Experience, fit: FitSettings, run: RunSettings, out: Path
-) -> dict[str, float]:
-    """Train what is not frozen of a world model; the best weights are those of the best rollouts."""
-    model = trained.world_model
-    training = Fit(
-        loss=PredictionLoss(model),
-        samples=experience.training,
-        settings=fit,
-        validate=lambda: held_out_figures(model, experience.held_out),
-        best="rollout_of_copy",
-        directory=out,
-        run=run,
-    )
-    return dict(training())
+@dataclass(frozen=True, kw_only=True)
+class Teacher:
+    """A finished dense model, what it was trained on, and where that is."""
+
+    directory: Path
+    digest: str
+    config: ModelConfig
+    data: Path
+    tokens: SplitTokens
+
+    def model(self) -> WorldModel:
+        """Load the dense model."""
+        return TrainedModel.from_pretrained(self.directory).world_model
+
+    def experience(self) -> Experience:
+        """Open the windows that it sees."""
+        config = self.config
+        return open_experience(self.data, self.tokens, history=config.history, frameskip=config.frameskip)
+
+
+def open_teacher(directory: Path, data: Path, tokens: str, device: Device) -> Teacher:
+    """Open a dense model and the tokens of its encoder; refuse a sparse model, and other tokens."""
+    header, config = read_header(directory)
+    if config.selector.kind != "every-token":
+        raise UsageError(f"expected a dense model as the teacher, {directory} is a sparse one")
+    opened = open_tokens(tokens, data, config.encoder.config, device)
+    opened.check_encoder(config.encoder)
+    return Teacher(directory=directory, digest=header["weights"], config=config, data=data, tokens=opened)

@@ -1,0 +1,204 @@
+"""The stages of a run: which directory each makes, from what, and whether that is done.
+
+    runs/<task>-<preset>/{data,tokens,teacher,selector,sparse-k98,sparse-k32,decoder,evaluate/<model>-<planner>}
+
+Every stage is the command of that name with the settings of a preset.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from scope_wm.data.collect import CollectSettings, collect, is_collected
+from scope_wm.data.encode import EncodeSettings, encode, is_encoded
+from scope_wm.data.token_cache import ON_THE_FLY
+from scope_wm.evaluate.run import is_evaluated
+from scope_wm.evaluate.runner import evaluate
+from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings, TaskName
+from scope_wm.planning.load import ModelSettings
+from scope_wm.presets import PRESETS, PresetName
+from scope_wm.train.decoder import TrainDecoderSettings, decoder_recipe, train_decoder
+from scope_wm.train.distill import TrainSelectorSettings, selector_recipe, train_selector
+from scope_wm.train.recorder import RunSettings
+from scope_wm.train.sparse import TrainSparseSettings, sparse_recipe, train_sparse
+from scope_wm.train.stage import Recipe, is_finished
+from scope_wm.train.teacher import TrainTeacherSettings, teacher_recipe, train_teacher
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineSettings:
+    """Make a planner for a task from nothing: data, dense model, selector, sparse models, evaluation, report.
+
+    After an interruption the same command goes on. What has changed since, and what depends on it, is made
+    again.
+
+    Example: scope-wm run --task wall --preset lite
+    """
+
+    task: TaskName
+    """what to do"""
+    preset: PresetName = "lite"
+    """paper: the paper's sizes, for GPUs; lite: for a laptop; tiny: minutes, to see that it works"""
+    out: Path | None = None
+    """directory of the run; None: runs/TASK-PRESET"""
+    on_the_fly: bool = False
+    """encode frames in the training loop instead of keeping their tokens on the disk"""
+    decoder: bool = False
+    """train a decoder too, which draws what models imagine"""
+    workers: int | None = None
+    """processes that collect, encode and evaluate; None: one for every core"""
+    dry_run: bool = False
+    """only tell what would be done, and how long it may take"""
+    run: RunSettings = field(default_factory=RunSettings)
+    """how to train"""
+
+    @property
+    def path(self) -> Path:
+        """Return the directory of the run."""
+        return self.out or Path("runs") / f"{self.task}-{self.preset}"
+
+
+Training = TrainTeacherSettings | TrainSelectorSettings | TrainSparseSettings | TrainDecoderSettings
+T = TypeVar("T", TrainTeacherSettings, TrainSelectorSettings, TrainSparseSettings, TrainDecoderSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One directory of a run, and the stages that it is made from; what was made otherwise is refused."""
+
+    name: str
+    after: tuple[str, ...]
+    settings: CollectSettings | EncodeSettings | Training | EvaluateSettings
+    make: Callable[[], object]
+    is_finished: Callable[[], bool]
+
+
+def stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the stages of a run in order."""
+    return [
+        *data_stages(asked),
+        *model_stages(asked),
+        *evaluations(asked),
+    ]
+
+
+def data_stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the stages before training."""
+    preset, data = PRESETS[asked.preset](asked.task), asked.path / "data"
+    collected = CollectSettings(task=asked.task, episodes=preset.episodes, out=data, workers=asked.workers)
+    encoded = EncodeSettings(
+        data=data,
+        out=asked.path / "tokens",
+        encoder=preset.encoder.source,
+        device=asked.run.device,
+        workers=asked.workers,
+    )
+    made = [
+        Stage(
+            name="data",
+            after=(),
+            settings=collected,
+            make=partial(collect, collected),
+            is_finished=partial(is_collected, collected),
+        ),
+        Stage(
+            name="tokens",
+            after=("data",),
+            settings=encoded,
+            make=partial(encode, encoded),
+            is_finished=partial(is_encoded, encoded),
+        ),
+    ]
+    return made[:1] if asked.on_the_fly else made
+
+
+def model_stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the stages that train."""
+    preset, run = PRESETS[asked.preset](asked.task), asked.path
+    data, tokens = run / "data", ON_THE_FLY if asked.on_the_fly else str(run / "tokens")
+    dense = TrainTeacherSettings(
+        data=data,
+        tokens=tokens,
+        out=run / "teacher",
+        encoder=preset.encoder.source,
+        model=preset.model,
+        fit=preset.teacher,
+        run=asked.run,
+    )
+    distilled = TrainSelectorSettings(
+        teacher=dense.out,
+        data=data,
+        tokens=tokens,
+        out=run / "selector",
+        windows=preset.selector.windows,
+        hidden=preset.selector.hidden,
+        fit=preset.selector.fit,
+        run=asked.run,
+    )
+    sparse = [
+        TrainSparseSettings(
+            teacher=dense.out,
+            data=data,
+            tokens=tokens,
+            out=run / f"sparse-k{k}",
+            k=k,
+            selector=str(distilled.out),
+            background=preset.background,
+            fit=preset.sparse,
+            run=asked.run,
+        )
+        for k in preset.ks
+    ]
+    drawn = TrainDecoderSettings(
+        data=data, tokens=tokens, out=run / "decoder", encoder=preset.encoder.source, run=asked.run
+    )
+    seen = ("data",) if asked.on_the_fly else ("data", "tokens")
+    return [
+        training(dense, train_teacher, teacher_recipe, seen),
+        training(distilled, train_selector, selector_recipe, (*seen, "teacher")),
+        *(training(one, train_sparse, sparse_recipe, (*seen, "teacher", "selector")) for one in sparse),
+        *([training(drawn, train_decoder, decoder_recipe, seen)] if asked.decoder else []),
+    ]
+
+
+def training(
+    settings: T, train: Callable[[T], None], recipe: Callable[[T], Recipe], after: tuple[str, ...]
+) -> Stage:
+    """Return the stage of one training."""
+    return Stage(
+        name=settings.out.name,
+        after=after,
+        settings=settings,
+        make=partial(train, settings),
+        is_finished=lambda: is_finished(settings.out, recipe(settings)),
+    )
+
+
+def evaluations(asked: PipelineSettings) -> list[Stage]:
+    """Return the evaluation of every model: all with cem, the sparse ones with the paper's eb-cem too."""
+    preset, run = PRESETS[asked.preset](asked.task), asked.path
+    models = ["teacher", *(f"sparse-k{k}" for k in preset.ks)]
+    chosen: list[tuple[str, PlannerName]] = [(model, "cem") for model in models]
+    chosen += [(model, "eb-cem") for model in models[1:]]
+    made = []
+    for model, planner in chosen:
+        settings = EvaluateSettings(
+            task=asked.task,
+            model=ModelSettings(model=str(run / model)),
+            search=SearchSettings(planner=planner, max_steps=preset.max_steps),
+            out=run / "evaluate" / f"{model}-{planner}",
+            instances=preset.instances,
+            workers=asked.workers,
+        )
+        made.append(
+            Stage(
+                name=f"evaluate/{model}-{planner}",
+                after=(model,),
+                settings=settings,
+                make=partial(evaluate, settings),
+                is_finished=partial(is_evaluated, settings),
+            )
+        )
+    return made

@@ -1,0 +1,73 @@
+"""The whole chain, from nothing to a planner, with real parts: `scope-wm run --preset tiny`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scope_wm.cli import main
+from scope_wm.evaluate.run import read_run
+
+TINY = ["run", "--task", "wall", "--preset", "tiny", "--run.device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "wall-tiny"
+    assert (
+        main(["run", "--task", "wall", "--preset", "tiny", "--out", str(folder), "--run.device", "cpu"]) == 0
+    )
+    return folder
+
+
+def figures(stage: Path) -> dict[str, Any]:
+    return json.loads((stage / "config.json").read_text())["made"]["figures"]
+
+
+def test_the_teacher_knows_more_than_copying(run: Path) -> None:
+    assert figures(run / "teacher")["one_step_of_copy"] < 0.8
+    assert figures(run / "teacher")["rollout_of_copy"] < 0.8
+
+
+def test_the_selector_finds_what_matters_far_more_often_than_by_chance(run: Path) -> None:
+    found = figures(run / "selector")
+    assert found["recall_32"] > 3 * found["chance_32"]
+
+
+def test_the_background_update_knows_more_than_copying(run: Path) -> None:
+    found = figures(run / "sparse-k32")
+    assert found["background_of_copy"] < 0.97
+    assert found["one_step_of_copy"] < 0.8
+
+
+def test_every_model_plans(run: Path) -> None:
+    for name in ("teacher-cem", "sparse-k32-cem", "sparse-k32-eb-cem"):
+        records = read_run(run / "evaluate" / name).records
+        assert len(records) == 2
+        assert all(record.final_distance < record.start_distance for record in records.values()), name
+
+
+def test_the_report_tells_it_all(run: Path) -> None:
+    text = (run / "report" / "report.md").read_text()
+    for stage in ("data", "tokens", "teacher", "selector", "sparse-k32", "sparse-k32-eb-cem"):
+        assert f"| {stage} |" in text
+    assert "not the paper's" in text
+
+
+def test_a_change_remakes_only_what_depends_on_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    artifacts = sorted(run.glob("*/config.json")) + sorted(run.glob("evaluate/*/config.json"))
+    before = {path: path.stat().st_mtime_ns for path in artifacts}
+    config = json.loads((run / "sparse-k32" / "config.json").read_text())
+    config["made"]["settings"]["fit"]["optimiser"]["lr"] = 0.5
+    (run / "sparse-k32" / "config.json").write_text(json.dumps(config))
+    capsys.readouterr()
+    assert main([*TINY, "--out", str(run), "--dry-run"]) == 0
+    rows = [line.split("│")[2].strip() for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert [row.split()[0] for row in rows if row] == ["finished"] * 4 + ["to", "finished", "after", "after"]
+    # Trained again it has the same weights, by which evaluations know it.
+    assert main([*TINY, "--out", str(run)]) == 0
+    assert [path for path in artifacts if path.stat().st_mtime_ns != before[path]] == [
+        run / "sparse-k32" / "config.json"
+    ]
+    assert (run / "replaced" / "sparse-k32-1" / "model.safetensors").is_file()
