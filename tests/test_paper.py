@@ -1,5 +1,7 @@
 """What the paper claims of the model, as tests: the equations, the counts, and who gets a gradient."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from scope_wm.background import Copy, CrossAttention, ForegroundDelta
+from scope_wm.model.fast_rollout import imagine
 from scope_wm.model.predictor import Predictor
+from scope_wm.model.rollout import rollout
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel, dense, prediction_loss
 from scope_wm.selector import DistilledSelector, EveryToken, RelevanceHead
@@ -184,20 +188,39 @@ def test_the_predictor_has_20_1_million_parameters_at_paper_size() -> None:
     assert sum(p.numel() for p in predictor.parameters()) / 1e6 == pytest.approx(20.1, abs=0.05)
 
 
-@pytest.mark.parametrize(("k", "gflops"), [(196, 31.89), (98, 15.04), (32, 5.27)])
-def test_flops_of_one_prediction_are_the_papers(k: int, gflops: float) -> None:
+def paper_model(k: int) -> WorldModel:
+    """Return a model of the paper's sizes, on a device that only counts."""
     with torch.device("meta"):
         predictor = make_predictor(PAPER, 3, TransformerConfig())
         if k == 196:
-            model = dense(Fuse(PAPER), predictor)
-        else:
-            selector = DistilledSelector(RelevanceHead(visual=384, embedding=10), k)
-            model = WorldModel(Fuse(PAPER), predictor, selector, ForegroundDelta(PAPER.width))
-        tokens = torch.randn(1, 3, 196, PAPER.width)
+            return dense(Fuse(PAPER), predictor).eval()
+        selector = DistilledSelector(RelevanceHead(visual=384, embedding=10), k)
+        return WorldModel(Fuse(PAPER), predictor, selector, ForegroundDelta(PAPER.width)).eval()
+
+
+def gflops(compute: Callable[[], object]) -> float:
     # The counter has no formula for the processor's fused attention; the math backend is plain products.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        model.eval()(tokens, model.select_window(tokens))
-    assert counter.get_total_flops() / 1e9 == pytest.approx(gflops, rel=0.01)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        compute()
+    return counter.get_total_flops() / 1e9
+
+
+@pytest.mark.parametrize(("k", "expected"), [(196, 31.89), (98, 15.04), (32, 5.27)])
+def test_flops_of_one_prediction_are_the_papers(k: int, expected: float) -> None:
+    model, tokens = paper_model(k), torch.randn(1, 3, 196, PAPER.width, device="meta")
+    assert gflops(lambda: model(tokens, model.select_window(tokens))) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(("k", "most"), [(196, 90.0), (98, 40.0), (32, 13.0)])
+def test_flops_of_a_fast_rollout(k: int, most: float) -> None:
+    model = paper_model(k)
+    with torch.device("meta"):
+        arguments = torch.randn(1, 196, 384), torch.randn(1, 4), torch.randn(1, 5, 10)
+    if k == 196:
+        assert gflops(lambda: rollout(model, *arguments)) == pytest.approx(123.6, rel=0.01)
+    counted = gflops(lambda: list(imagine(model, *arguments)))
+    print(f"K = {k}: {counted:.1f} GFLOPs")
+    assert counted <= most
 
 
 def test_the_dense_model_selects_every_token() -> None:

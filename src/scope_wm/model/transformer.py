@@ -7,6 +7,7 @@ Queries, keys and values have no bias; the inner width heads x head_width need n
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -40,10 +41,27 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "B M D"], mask: Bool[Tensor, "*#B M M"] | None
     ) -> Float[Tensor, "B M D"]:
         """Mix the tokens of every row of the batch."""
+        q, k, v = self.project(x)
+        return self.mix(q, k, v, mask.unsqueeze(1) if mask is not None and mask.ndim == 3 else mask)
+
+    def project(self, x: Float[Tensor, "B M D"]) -> Float[Tensor, "3 B heads M head_width"]:
+        """Return the queries, keys and values of tokens."""
         qkv = self.to_qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each [B heads M head_width]
-        if mask is not None and mask.ndim == 3:
-            mask = mask.unsqueeze(1)
+        return qkv.permute(2, 0, 3, 1, 4)
+
+    def keys_and_values(self, x: Float[Tensor, "B M D"]) -> Float[Tensor, "2 B heads M head_width"]:
+        """Return the keys and values of tokens that ask nothing."""
+        weight = self.to_qkv.weight[self.to_qkv.out_features // 3 :]
+        return F.linear(self.norm(x), weight).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def mix(
+        self,
+        q: Float[Tensor, "B heads M head_width"],
+        k: Float[Tensor, "B heads P head_width"],
+        v: Float[Tensor, "B heads P head_width"],
+        mask: Bool[Tensor, "*#B M P"] | None = None,
+    ) -> Float[Tensor, "B M D"]:
+        """Return what the queries find."""
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return F.dropout(self.to_out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
@@ -76,7 +94,11 @@ class Transformer(nn.Module):
         self, x: Float[Tensor, "B M D"], mask: Bool[Tensor, "*#B M M"] | None = None
     ) -> Float[Tensor, "B M D"]:
         """Return the transformed tokens."""
-        for attention, mlp in zip(self.attention, self.mlp, strict=True):
+        for attention, mlp in self.layers():
             x = x + attention(x, mask)
             x = x + mlp(x)
         return self.norm(x)
+
+    def layers(self) -> list[tuple[Attention, MLP]]:
+        """Return the attention and the MLP of every layer."""
+        return cast(list[tuple[Attention, MLP]], list(zip(self.attention, self.mlp, strict=True)))

@@ -1,0 +1,152 @@
+"""Imagining L frames from one observed frame and L actions, with every saving that changes nothing.
+
+    keys and values of earlier frames are kept while the window grows; when it slides, it is seen anew
+    only the last frame of a window goes through the last layer, and through the background update
+    foreground tokens need no background update, background tokens none of the predictor
+    LayerNorm([z, c]) before a linear map: the part of c is computed once for a frame, not for every token
+
+It equals the plain rollout within rounding. Frames come one by one: who needs only the last holds no other.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scope_wm.background import ForegroundDelta
+from scope_wm.model.window import Window
+from scope_wm.model.world_model import WorldModel
+
+EPSILON = 1e-5  # of LayerNorm
+
+
+def imagine(
+    model: WorldModel,
+    visual: Float[Tensor, "B N V"],
+    proprio: Float[Tensor, "B P"],
+    actions: Float[Tensor, "B L A"],
+    previous: Float[Tensor, "B N V"] | None = None,
+) -> Iterator[Float[Tensor, "B N D"]]:
+    """Yield the L predicted frames; `previous` is the observation before the first, if there was one."""
+    fuse, width = model.fuse, model.fuse.config.embedding
+    embedded = fuse.action(actions)
+    frame = fuse(visual, fuse.proprio(proprio), embedded[:, 0])
+    before = None if previous is None else torch.cat([previous, frame[..., fuse.config.visual :]], dim=-1)
+    follow = Follow(model)
+    for step in range(actions.shape[1]):
+        frame, before = follow(frame, model.select(frame, before)), frame
+        if step + 1 < actions.shape[1]:
+            frame[..., -width:] = embedded[:, step + 1, None]
+        yield frame
+
+
+class Follow:
+    """What follows a frame, given those that it was asked about before."""
+
+    def __init__(self, model: WorldModel) -> None:
+        self.model = model
+        background = model.background
+        self.split = SplitDelta(background) if isinstance(background, ForegroundDelta) else None
+        self.window = Window(model.predictor)
+        self.earlier: deque[tuple[Tensor, Tensor]] = deque(maxlen=model.history - 1)
+
+    def __call__(self, frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B K"]) -> Float[Tensor, "B N D"]:
+        """Return the next frame."""
+        before = rows(frame, indices)
+        if self.window.full:
+            self.window = Window(self.model.predictor)
+            for tokens, places in self.earlier:
+                self.window.remember(tokens, places)
+        after = self.window.predict(before, indices)
+        self.earlier.append((before, indices))
+        if self.split is None:
+            updated = self.model.background(frame, before, after, indices)
+            return placed(updated, indices, after)
+        others = complement(indices, frame.shape[1])
+        updated = self.split(rows(frame, others), before, after)
+        return placed(placed(torch.empty_like(frame), others, updated), indices, after)
+
+
+class SplitDelta:
+    """The foreground-delta update of background tokens alone, with the part of the context computed once."""
+
+    def __init__(self, background: ForegroundDelta) -> None:
+        self.alpha = background.alpha
+        self.context = background.context
+        self.update, self.gate = SplitLinear(background.update), SplitLinear(background.gate)
+        self.rest = background.update[2:]
+
+    def __call__(
+        self,
+        tokens: Float[Tensor, "B M D"],
+        before: Float[Tensor, "B K D"],
+        after: Float[Tensor, "B K D"],
+    ) -> Float[Tensor, "B M D"]:
+        """Return the updated tokens."""
+        context = self.context(torch.cat([after.mean(1), (after - before).mean(1)], dim=-1))
+        pair = NormalisedPair(tokens, context)
+        change = self.rest(self.update(pair))
+        return torch.addcmul(tokens, torch.sigmoid(self.gate(pair)), change, value=self.alpha)
+
+
+class NormalisedPair:
+    """[z, c] - mean over its deviation, for the tokens z of frames and one c for each frame, not joined."""
+
+    def __init__(self, tokens: Float[Tensor, "B M D"], context: Float[Tensor, "B D"]) -> None:
+        mean, square = (
+            0.5 * (part.mean(-1, keepdim=True) + whole.mean(-1, keepdim=True).unsqueeze(1))
+            for part, whole in ((tokens, context), (tokens.square(), context.square()))
+        )
+        self.scale = torch.rsqrt(square - mean.square() + EPSILON)  # [B M 1]
+        self.shift = mean * self.scale
+        self.tokens = tokens * self.scale - self.shift
+        self.context = context
+
+
+class SplitLinear:
+    """LayerNorm of a pair [z, c] and a linear map: W_z z for every token, W_c c once for a frame."""
+
+    def __init__(self, branch: nn.Sequential) -> None:
+        norm, linear = branch[0], branch[1]
+        assert isinstance(norm, nn.LayerNorm)
+        assert isinstance(linear, nn.Linear)
+        weight = linear.weight * norm.weight
+        self.of_token, self.of_context = weight.chunk(2, dim=1)
+        self.bias = linear.weight @ norm.bias + linear.bias
+
+    def __call__(self, pair: NormalisedPair) -> Float[Tensor, "B M out"]:
+        """Return the map of every token with its frame's context."""
+        mapped = F.linear(pair.tokens, self.of_token, self.bias)
+        # (c - mean) / deviation differs from token to token by two numbers only.
+        once = torch.stack(
+            [F.linear(pair.context, self.of_context), -self.of_context.sum(1).expand(len(mapped), -1)], 1
+        )
+        return torch.baddbmm(mapped, torch.cat([pair.scale, pair.shift], dim=-1), once)
+
+
+def rows(frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"]) -> Float[Tensor, "B M D"]:
+    """Return some tokens of every frame; copying whole rows is faster than an elementwise gather."""
+    return frame.flatten(0, 1)[in_all(indices, frame.shape[1])]
+
+
+def placed(
+    frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"], tokens: Float[Tensor, "B M D"]
+) -> Float[Tensor, "B N D"]:
+    """Return the frame with some of its tokens replaced."""
+    where = in_all(indices, frame.shape[1]).flatten()
+    return frame.flatten(0, 1).index_copy(0, where, tokens.flatten(0, 1)).view_as(frame)
+
+
+def in_all(indices: Int[Tensor, "B M"], num_tokens: int) -> Int[Tensor, "B M"]:
+    """Return the places of tokens among those of all frames."""
+    return indices + num_tokens * torch.arange(len(indices), device=indices.device)[:, None]
+
+
+def complement(indices: Int[Tensor, "B K"], num_tokens: int) -> Int[Tensor, "B M"]:
+    """Return the indices that are not given, ascending."""
+    given = torch.zeros(len(indices), num_tokens, dtype=torch.uint8, device=indices.device)
+    given.scatter_(1, indices, 1)
+    return given.argsort(dim=1, stable=True)[:, : num_tokens - indices.shape[1]]
