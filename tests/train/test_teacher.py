@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,3 +66,19 @@ def test_mixed_precision_keeps_weights_whole(world: World, tmp_path: Path) -> No
     half, whole = losses(tmp_path / "half")[0], losses(world.teacher.out)[0]
     assert half != whole
     assert half == pytest.approx(whole, rel=0.02)
+
+
+def test_two_processes_have_the_losses_of_one(world: World, tmp_path: Path) -> None:
+    model = "--model.history 2 --model.embedding 3 --model.output residual --model.transformer.depth 1 "
+    model += "--model.transformer.heads 2 --model.transformer.head-width 8 --model.transformer.mlp-width 16 "
+    model += "--model.transformer.dropout 0 --fit.optimiser.lr 2e-3 --fit.max-samples 48 --fit.batch 8 "
+    model += f"--run.log-every 1 --data {world.data} --tokens {world.tokens}"
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"]
+    for count in ("1", "2"):
+        options = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes", count]
+        command = ["-m", "scope_wm", "train", "teacher", *model.split(), "--out", str(tmp_path / count)]
+        subprocess.run([*launch, *options, *command], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == 6
+    assert two == pytest.approx(one, rel=1e-4)
+    assert TrainedModel.from_pretrained(tmp_path / "2").config.history == 2

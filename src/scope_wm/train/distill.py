@@ -12,14 +12,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
-from scope_wm.files import only_writer
 from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
 from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
-from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.train.stage import Recipe, making
 from scope_wm.train.teacher import Teacher, open_teacher
 
 KIND = "selector"
@@ -103,10 +102,9 @@ def selector_recipe(settings: TrainSelectorSettings) -> Recipe:
 
 def train_selector(settings: TrainSelectorSettings) -> None:
     """Compute the teacher's relevance, distil it, and write the head."""
-    recipe = selector_recipe(settings)
-    if not begin(settings.out, recipe):
-        return
-    with only_writer(settings.out):
+    with making(settings.out, selector_recipe(settings), settings.run) as work:
+        if work is None:
+            return
         teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
         targets = relevance_of(teacher, settings)
         held = max(1, len(targets) // HELD_OUT)
@@ -122,12 +120,10 @@ def train_selector(settings: TrainSelectorSettings) -> None:
             directory=settings.out,
             run=settings.run,
         )
-        made = recipe.made() | {"figures": dict(fit())}
         sizes = HeadConfig(
             visual=tokens.visual, embedding=tokens.embedding, hidden=settings.hidden, teacher=teacher.digest
         )
-        write_directory(settings.out, KIND, sizes, head, made=made)
-        finish(settings.out)
+        work.finish(fit(), lambda made: write_directory(settings.out, KIND, sizes, head, made=made))
 
 
 def relevance_of(teacher: Teacher, settings: TrainSelectorSettings) -> RelevanceTargets:

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
-from scope_wm.files import only_writer
 from scope_wm.model.encoder import EncoderConfig, HubEncoder
 from scope_wm.model.reduced import ReducedEncoder
 from scope_wm.model.student import Student, StudentConfig
 from scope_wm.records import to_json
-from scope_wm.train.encoder_targets import Targets, choose_parts, fit_targets_pca, make_targets
+from scope_wm.train.encoder_targets import Part, Targets, choose_parts, fit_targets_pca, make_targets
 from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
-from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
 
 BATCH = 50  # of validation
@@ -90,32 +90,16 @@ class DistillationLoss(nn.Module):
 
 def train_encoder(settings: TrainEncoderSettings) -> None:
     """Make the targets, train the student on them, and write it."""
-    training, validation = choose_parts(
-        list(settings.data), settings.frames, settings.held_out, settings.fit.seed
-    )
+    parts = choose_parts(list(settings.data), settings.frames, settings.held_out, settings.fit.seed)
     teacher = HubEncoder(EncoderConfig(source=settings.teacher, layer=settings.layer))
-    recipe = Recipe(
-        stage="encoder",
-        settings={
-            "layer": settings.layer,
-            "frames": settings.frames,
-            "held_out": settings.held_out,
-            "student": to_json(settings.student),
-            "fit": to_json(settings.fit),
-        },
-        inputs={"teacher": teacher.digest()} | {p.name: p.split.store.digest for p in training},
-    )
-    if not begin(settings.out, recipe):
-        return
-    with only_writer(settings.out):
+    with making(settings.out, encoder_recipe(settings, teacher, parts), settings.run) as work:
+        if work is None:
+            return
         folder = settings.out / "targets"
-        folder.mkdir(exist_ok=True)
-        blocks = sum(len(list(part.blocks())) for part in (*training, *validation))
-        with progress("blocks of targets", len(training) + blocks, 0) as advance:
-            dim = settings.student.dim
-            pca = fit_targets_pca(teacher, training, dim, folder / "pca.safetensors", advance)
-            reduced = ReducedEncoder(teacher, pca)
-            make_targets(reduced, [*validation, *training], folder, advance)
+        if work.first:
+            all_targets(teacher, parts, settings.student.dim, folder)
+        PartialState().wait_for_everyone()
+        training, validation = parts
         torch.manual_seed(settings.fit.seed)
         student = Student(settings.student)
         held_out = Targets(folder, validation)
@@ -129,10 +113,34 @@ def train_encoder(settings: TrainEncoderSettings) -> None:
             directory=settings.out,
             run=settings.run,
         )
-        figures = fit()
-        made = recipe.made() | {"figures": dict(figures), "kept": float(pca.explained)}
-        student.save_pretrained(settings.out, torch.float16, made)
-        finish(settings.out)
+        work.finish(fit(), lambda made: student.save_pretrained(settings.out, torch.float16, made))
+
+
+def encoder_recipe(
+    settings: TrainEncoderSettings, teacher: HubEncoder, parts: tuple[list[Part], list[Part]]
+) -> Recipe:
+    """Return what decides the student."""
+    return Recipe(
+        stage="encoder",
+        settings={
+            "layer": settings.layer,
+            "frames": settings.frames,
+            "held_out": settings.held_out,
+            "student": to_json(settings.student),
+            "fit": to_json(settings.fit),
+        },
+        inputs={"teacher": teacher.digest()} | {part.name: part.split.store.digest for part in parts[0]},
+    )
+
+
+def all_targets(teacher: HubEncoder, parts: tuple[list[Part], list[Part]], dim: int, folder: Path) -> None:
+    """Make the targets that are not there yet."""
+    training, validation = parts
+    folder.mkdir(exist_ok=True)
+    blocks = sum(len(list(part.blocks())) for part in (*training, *validation))
+    with progress("blocks of targets", len(training) + blocks, 0) as advance:
+        pca = fit_targets_pca(teacher, training, dim, folder / "pca.safetensors", advance)
+        make_targets(ReducedEncoder(teacher, pca), [*validation, *training], folder, advance)
 
 
 def spread_at_places(targets: Targets) -> Float[Tensor, " tasks"]:

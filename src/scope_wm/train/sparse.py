@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 
-from scope_wm.files import only_writer
 from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.directory import read_kind
@@ -24,7 +23,7 @@ from scope_wm.train.distill import load_head
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
-from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.train.stage import Recipe, making
 from scope_wm.train.teacher import Teacher, open_teacher
 from scope_wm.types import UsageError
 
@@ -91,18 +90,16 @@ def sparse_recipe(settings: TrainSparseSettings) -> Recipe:
 
 def train_sparse(settings: TrainSparseSettings) -> None:
     """Train the sparse model, unless it is finished, and write it."""
-    recipe = sparse_recipe(settings)
-    if not begin(settings.out, recipe):
-        return
-    with only_writer(settings.out):
+    with making(settings.out, sparse_recipe(settings), settings.run) as work:
+        if work is None:
+            return
         teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
         experience = teacher.experience()
         torch.manual_seed(settings.fit.seed)
         trained = sparse_model(settings, teacher, experience)
         training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
         figures = training.fit(settings.fit, settings.run, settings.out)
-        trained.save_pretrained(settings.out, made=recipe.made() | {"figures": figures})
-        finish(settings.out)
+        work.finish(figures, lambda made: trained.save_pretrained(settings.out, made=made))
 
 
 def sparse_model(settings: TrainSparseSettings, teacher: Teacher, experience: Experience) -> TrainedModel:

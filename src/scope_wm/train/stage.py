@@ -11,12 +11,17 @@ A finished directory of the same settings and inputs is left as it is. One that 
 
 import importlib.metadata
 import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scope_wm.files import sweep, write_json
+from accelerate import PartialState
+
+from scope_wm.files import only_writer, sweep, write_json
 from scope_wm.model.directory import CONFIG
+from scope_wm.train.recorder import RunSettings
 from scope_wm.train.state import CHECKPOINT
 from scope_wm.types import MadeOtherwise, UsageError
 
@@ -60,23 +65,42 @@ def is_finished(directory: Path, recipe: Recipe) -> bool:
     return finished
 
 
-def begin(directory: Path, recipe: Recipe) -> bool:
-    """Tell whether there is work to do, and write down what it will be."""
-    finished = is_finished(directory, recipe)
-    if finished:
-        tell(directory)
-    else:
-        directory.mkdir(parents=True, exist_ok=True)
-        sweep(directory)
-        write_json(directory / UNFINISHED, recipe.made())
-    return not finished
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A stage that is being made, by one process or by several of which only the first writes."""
+
+    directory: Path
+    recipe: Recipe
+    first: bool
+
+    def finish(self, figures: Mapping[str, float], save: Callable[[dict[str, Any]], None]) -> None:
+        """Write the artifact with how it was made, and remove what only an unfinished stage needs."""
+        if self.first:
+            save(self.recipe.made() | {"figures": dict(figures)})
+            for name in (CHECKPOINT, UNFINISHED):
+                (self.directory / name).unlink(missing_ok=True)
+            tell(self.directory)
 
 
-def finish(directory: Path) -> None:
-    """Remove what only an unfinished stage needs."""
-    for name in (CHECKPOINT, UNFINISHED):
-        (directory / name).unlink(missing_ok=True)
-    tell(directory)
+@contextmanager
+def making(directory: Path, recipe: Recipe, run: RunSettings) -> Iterator[Work | None]:
+    """Yield the work to be done, or nothing if it is finished; keep others from writing meanwhile."""
+    processes = PartialState(cpu=run.device == "cpu")
+    first = processes.is_main_process
+    if is_finished(directory, recipe):
+        if first:
+            tell(directory)
+        yield None
+        return
+    with ExitStack() as held:
+        if first:
+            directory.mkdir(parents=True, exist_ok=True)
+            held.enter_context(only_writer(directory))
+            sweep(directory)
+            write_json(directory / UNFINISHED, recipe.made())
+        processes.wait_for_everyone()
+        yield Work(directory=directory, recipe=recipe, first=first)
+        processes.wait_for_everyone()
 
 
 def tell(directory: Path) -> None:

@@ -11,7 +11,6 @@ import torch
 
 from scope_wm.data.split import open_splits
 from scope_wm.data.token_cache import Device, SplitTokens, open_tokens
-from scope_wm.files import only_writer
 from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoder import EncoderConfig
@@ -22,7 +21,7 @@ from scope_wm.tasks import TASKS
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experience
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
-from scope_wm.train.stage import Recipe, begin, finish
+from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
 
 
@@ -88,10 +87,9 @@ def teacher_recipe(settings: TrainTeacherSettings) -> Recipe:
 
 def train_teacher(settings: TrainTeacherSettings) -> None:
     """Train the dense model, unless it is finished, and write it."""
-    recipe = teacher_recipe(settings)
-    if not begin(settings.out, recipe):
-        return
-    with only_writer(settings.out):
+    with making(settings.out, teacher_recipe(settings), settings.run) as work:
+        if work is None:
+            return
         kind = TASKS[open_splits(settings.data).training.store.config.task]
         history = settings.model.history or kind.history
         tokens = open_tokens_of(settings)
@@ -101,8 +99,7 @@ def train_teacher(settings: TrainTeacherSettings) -> None:
         trained = TrainedModel(config=config, world_model=build(config))
         training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
         figures = training.fit(settings.fit, settings.run, settings.out)
-        trained.save_pretrained(settings.out, made=recipe.made() | {"figures": figures})
-        finish(settings.out)
+        work.finish(figures, lambda made: trained.save_pretrained(settings.out, made=made))
 
 
 def dense_config(experience: Experience, model: DynamicsConfig, history: int, frameskip: int) -> ModelConfig:
