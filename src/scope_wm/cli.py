@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scope_wm import __version__
-from scope_wm.types import UsageError
+from scope_wm.types import TrainingError, UsageError
 
 
 class Command(NamedTuple):
@@ -26,12 +26,37 @@ COMMANDS = {
     "doctor": Command(
         "Show versions, devices and speed: what a bug report needs", "doctor", "DoctorSettings", "doctor"
     ),
+    "run": Command(
+        "Make a planner for a task from nothing, in one go", "pipeline.run", "PipelineSettings", "run"
+    ),
     "collect": Command(
         "Collect episodes of a task into a store", "data.collect", "CollectSettings", "collect"
     ),
     "data info": Command("Describe a store on one screen", "data.info", "InfoSettings", "info"),
     "data check": Command("Find damaged episodes of a store", "data.check", "CheckSettings", "check"),
     "data play": Command("Draw stores as a contact sheet or a video", "data.play", "PlaySettings", "play"),
+    "encode": Command("Encode the frames of a store into tokens", "data.encode", "EncodeSettings", "encode"),
+    "train encoder": Command(
+        "Distil a small encoder from a large one", "train.encoder", "TrainEncoderSettings", "train_encoder"
+    ),
+    "train teacher": Command(
+        "Train the dense world model", "train.teacher", "TrainTeacherSettings", "train_teacher"
+    ),
+    "train selector": Command(
+        "Distil the dense model's relevance into a selector",
+        "train.distill",
+        "TrainSelectorSettings",
+        "train_selector",
+    ),
+    "train sparse": Command(
+        "Train a sparse world model", "train.sparse", "TrainSparseSettings", "train_sparse"
+    ),
+    "train decoder": Command(
+        "Train a decoder that draws what models imagine",
+        "train.decoder",
+        "TrainDecoderSettings",
+        "train_decoder",
+    ),
     "import dino-wm": Command(
         "Import a released DINO-WM checkpoint as a dense model",
         "model.import_dino_wm",
@@ -48,6 +73,12 @@ COMMANDS = {
         "Compare runs of evaluate on the same problems", "evaluate.compare", "CompareSettings", "compare"
     ),
     "plan": Command("Solve one problem and write a video of it", "report.plan", "PlanSettings", "plan"),
+    "report": Command(
+        "Write the report of a run: tables, curves and pictures",
+        "report.run_report",
+        "ReportSettings",
+        "report",
+    ),
     "bench tasks": Command(
         "Measure the speed of the five simulators", "bench.tasks", "BenchTasksSettings", "bench_tasks"
     ),
@@ -69,11 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except OSError as error:
+    except (OSError, TrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; collect and evaluate go on where they stopped when run again", file=sys.stderr)
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
 
 

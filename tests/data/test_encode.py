@@ -39,10 +39,11 @@ def tokens_of(path: Path) -> bytes:
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_bits(
-    tmp_path: Path, wall_path: Path, student: str
+    tmp_path: Path, make_store: Callable[..., Store], student: str
 ) -> None:
+    data = make_store([200, 120]).path
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    options = ["--data", str(wall_path), "--encoder", student, "--workers", "1", "--out", str(killed)]
+    options = ["--data", str(data), "--encoder", student, "--workers", "1", "--out", str(killed)]
     process = subprocess.Popen([sys.executable, "-m", "scope_wm", "encode", *options], stderr=subprocess.PIPE)
     done, deadline = killed / "done", time.monotonic() + 120
     while not (done.is_file() and 1 in done.read_bytes()):
@@ -53,13 +54,13 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     ticked = sum(done.read_bytes())
-    assert 1 <= ticked < 10  # of the blocks of 600 frames
+    assert 1 <= ticked < 5  # blocks of 64 frames
     with pytest.raises(UsageError, match="holds no finished tokens"):
         TokenCache.open(killed)
     for out in (killed, whole):
-        encode(EncodeSettings(data=wall_path, encoder=student, out=out, workers=1))
+        encode(EncodeSettings(data=data, encoder=student, out=out, workers=1))
     assert tokens_of(killed) == tokens_of(whole)
-    assert json.loads((killed / "metrics.jsonl").read_text())["encoded"] == 600 - 64 * ticked
+    assert json.loads((killed / "metrics.jsonl").read_text())["encoded"] == 320 - 64 * ticked
     assert sorted(path.name for path in killed.iterdir()) == ["config.json", "metrics.jsonl", "tokens.npy"]
 
 
@@ -104,12 +105,14 @@ def test_another_store_or_encoder_is_refused(
         encode(EncodeSettings(**settings | {"encoder": str(save_student(1))}))
 
 
-def test_an_unfinished_cache_is_not_finished_with_another_encoder(
+def test_an_unfinished_cache_has_its_room_and_is_not_finished_with_another_encoder(
     settings: dict[str, Any], save_student: Callable[[int], Path]
 ) -> None:
     store = Store.open(settings["data"])
     settings["out"].mkdir()
     begin(settings["out"], TokensConfig.of(store, open_frame_encoder(EncodeSettings(**settings))))
+    taken = (settings["out"] / "tokens.npy").stat().st_blocks * 512
+    assert taken >= FRAMES * FRAME_BYTES  # so that the disk cannot be full later
     with pytest.raises(UsageError, match="is of another encoder"):
         encode(EncodeSettings(**settings | {"encoder": str(save_student(1))}))
 
@@ -167,10 +170,8 @@ def test_tokens_that_float16_cannot_hold_are_refused(
     broken = Student(StudentConfig(dim=4, width=8, stages=1, heads=2))
     torch.nn.init.constant_(broken.head[1].bias, weight)
     broken.save_pretrained(tmp_path / "broken")
-    with pytest.warns(RuntimeWarning) if weight == 1e9 else pytest.raises(OSError, match="not finite"):
-        with pytest.raises(OSError, match="not finite"):
-            encode(EncodeSettings(**settings | {"encoder": str(tmp_path / "broken")}))
-        raise OSError("not finite")
+    with pytest.raises(OSError, match="gives tokens that are not finite"):
+        encode(EncodeSettings(**settings | {"encoder": str(tmp_path / "broken")}))
     assert not (settings["out"] / "config.json").exists()
 
 

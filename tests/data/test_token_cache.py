@@ -25,7 +25,7 @@ from scope_wm.data.token_cache import (
 )
 from scope_wm.data.windows import Windows
 from scope_wm.model.encoder import EncoderConfig
-from scope_wm.model.student import StudentEncoder
+from scope_wm.model.student import Student, StudentConfig, StudentEncoder
 from scope_wm.types import UsageError
 
 CPU = torch.device("cpu")
@@ -68,6 +68,17 @@ def test_tokens_made_when_read_are_those_of_the_cache_bit_by_bit(
     assert np.array_equal(cached.read(np.array(order)), live.read(np.array(order)))
     for name in ("encoder", "num_tokens", "dim", "digest"):
         assert getattr(cached, name) == getattr(live, name)
+
+
+def test_tokens_do_not_depend_on_how_many_frames_are_read_at_once(
+    tmp_path: Path, short_wall_path: Path
+) -> None:
+    torch.manual_seed(0)
+    Student(StudentConfig()).save_pretrained(tmp_path)  # a tiny one gives the same bits in any batch
+    tokens = LiveTokens(Store.open(short_wall_path), FrameEncoder(EncoderConfig(source=str(tmp_path)), CPU))
+    together = tokens.read(np.arange(11))
+    for first, last in ((0, 1), (6, 9)):
+        assert np.array_equal(tokens.read(np.arange(first, last)), together[first:last])
 
 
 def loss_curve(data: Path, tokens: Tokens) -> list[float]:

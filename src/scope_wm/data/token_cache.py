@@ -10,6 +10,7 @@ the batch that a frame is in, but not on the frames beside it: so all batches of
 
 import hashlib
 import json
+import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -129,12 +130,13 @@ class TokenCache:
         self.encoder, self.digest = config.encoder, config.digest
         self.num_tokens, self.dim = config.num_tokens, config.dim
         try:
-            self._tokens = np.load(path / TOKENS, mmap_mode="r").view(np.ndarray)
+            mapped = np.load(path / TOKENS, mmap_mode="r")
         except (FileNotFoundError, ValueError) as error:
             raise UsageError(f"{path / TOKENS} is missing or truncated: encode again ({error})") from error
-        if (self._tokens.shape, self._tokens.dtype) != (config.shape, np.float16):
-            found = f"{self._tokens.dtype} {self._tokens.shape}"
+        if (mapped.shape, mapped.dtype) != (config.shape, np.float16):
+            found = f"{mapped.dtype} {mapped.shape}"
             raise UsageError(f"{path / TOKENS}: expected float16 {config.shape}, got {found}")
+        self._tokens, self._file, self._offset = mapped.view(np.ndarray), mapped.base, mapped.offset
 
     @staticmethod
     def open(path: Path) -> "TokenCache":
@@ -157,7 +159,15 @@ class TokenCache:
 
     def read(self, numbers: Int64[np.ndarray, " n"]) -> Float16[np.ndarray, "n N V"]:
         """Return the tokens of frames by their numbers in the store."""
+        self._fetch(numbers)
         return self._tokens[numbers]
+
+    def _fetch(self, numbers: Int64[np.ndarray, " n"]) -> None:
+        """Ask the disk for all rows at once: one by one, as they are touched, takes four times as long."""
+        row = self._tokens[0].nbytes
+        for first in (self._offset + row * numbers).tolist():
+            page = first - first % mmap.PAGESIZE
+            self._file.madvise(mmap.MADV_WILLNEED, page, first + row - page)
 
 
 class LiveTokens:
