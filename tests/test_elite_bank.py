@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -38,6 +39,38 @@ def test_the_bank_is_the_cheapest_of_the_last_iteration() -> None:
     for problem in range(B):
         order = np.argsort(plan.costs[problem].numpy(), kind="stable")[:30]
         np.testing.assert_array_equal(bank.sequences[problem], plan.candidates[problem][order])
+
+
+def test_the_bank_never_holds_what_costs_nan() -> None:
+    plan = first_plan()
+    costs = torch.full((B, 300), torch.nan)
+    costs[:, [7, 5, 200]] = torch.tensor([3.0, 1.0, 2.0])
+    bank = EliteBank.fill(replace(plan, costs=costs))
+    for problem in range(B):
+        in_turn = plan.candidates[problem, [5, 200, 7] * 10]
+        assert torch.equal(bank.sequences[problem], in_turn)
+
+
+def test_a_later_step_follows_a_trace_calculated_in_numpy() -> None:
+    bank = EliteBank.fill(first_plan())
+    plans: list[Plan] = []
+    start = standard_start(B, L, A)
+    cem(two_valleys, start, generators(2, 3), LATER_STEPS, proposal=bank, on_iteration=plans.append)
+    for problem, seed in enumerate((2, 3)):
+        source, kept = torch.Generator().manual_seed(seed), bank.sequences[problem].numpy()
+        mean, std = np.zeros((L, A), np.float32), np.ones((L, A), np.float32)
+        for plan in plans:
+            rows = torch.randint(30, (70,), generator=source).numpy()
+            near = kept[rows] + 0.5 * std * torch.randn(70, L, A, generator=source).numpy()
+            candidates = np.concatenate([near, mean + std * torch.randn(30, L, A, generator=source).numpy()])
+            candidates[0] = mean
+            right = ((candidates - 1.5) ** 2).sum((1, 2))
+            left = ((candidates + 1.5) ** 2).sum((1, 2)) + 0.5
+            costs = np.minimum(right, left)
+            elites = candidates[np.argsort(costs, kind="stable")[:10]]
+            mean, std = elites.mean(0), elites.std(0, ddof=1)
+            np.testing.assert_allclose(plan.costs[problem].numpy(), costs, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(plan.actions[problem].numpy(), mean, rtol=1e-4, atol=1e-5)
 
 
 def test_seventy_local_then_thirty_global_in_the_drawing_order() -> None:

@@ -35,8 +35,14 @@ class EliteBank:
 
     @staticmethod
     def fill(plan: Plan, size: int = BANK_SIZE) -> "EliteBank":
-        """Keep the cheapest candidates of a search's last iteration."""
-        return EliteBank(sequences=taken(plan.candidates, lowest(plan.costs, size)))
+        """Keep the cheapest candidates of a search's last iteration.
+
+        One that costs NaN is never kept: where there are not enough others, they are kept in turn.
+        """
+        best = lowest(plan.costs, size)
+        usable = (~plan.costs.gather(1, best).isnan()).sum(dim=1, keepdim=True)
+        turn = torch.arange(best.shape[1], device=best.device) % usable
+        return EliteBank(sequences=taken(plan.candidates, best.gather(1, turn)))
 
     def of(self, problems: Int[Tensor, " rows"]) -> "EliteBank":
         """Return the bank of some of the problems: it follows them when others are solved."""

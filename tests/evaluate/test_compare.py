@@ -9,9 +9,10 @@ from scope_wm.cli import main
 from scope_wm.evaluate.compare import compare_records, verdict
 from scope_wm.evaluate.instances import InstanceRecord
 from scope_wm.evaluate.run import run_config
-from scope_wm.evaluate.settings import EvaluateSettings, ModelSettings
+from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import summarise
 from scope_wm.files import write_json
+from scope_wm.planning.load import ModelSettings
 from scope_wm.records import to_json
 
 

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,12 @@ import pytest
 import torch
 
 from scope_wm.cli import main
-from scope_wm.evaluate.models import learned_model
 from scope_wm.evaluate.run import read_records
 from scope_wm.evaluate.runner import Job, solve_instances
-from scope_wm.evaluate.settings import EvaluateSettings, ModelSettings, SearchSettings
+from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings
 from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.planning.load import ModelSettings, load_latent_model
 
 SMALL = ["--samples", "6", "--elites", "2", "--horizon", "2", "--max-steps", "2", "--instances", "3"]
 SEARCH = SearchSettings(samples=6, elites=2, horizon=2, max_steps=2)
@@ -60,21 +61,48 @@ def test_a_model_is_evaluated_and_the_order_of_instances_changes_nothing(
         assert record.final_distance == mine.final_distance
         assert (record.steps, record.samples, record.success) == (mine.steps, mine.samples, mine.success)
     config = json.loads((out / "config.json").read_text())
-    assert config["model_digest"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    assert config["model_digest"] == hashlib.sha256((model / "config.json").read_bytes()).hexdigest()
     assert config["settings"]["alpha"] == 1.0
 
 
 def test_alpha_is_that_of_the_task_unless_it_is_given(model: Path, tmp_path: Path) -> None:
     asked = settings(model, tmp_path)
-    assert learned_model(asked).alpha == 1.0
-    assert learned_model(replace(asked, model=replace(asked.model, alpha=0.25))).alpha == 0.25
+    assert load_latent_model(asked.model).alpha == asked.alpha == 1.0
+    other = replace(asked, model=replace(asked.model, alpha=0.25))
+    assert load_latent_model(other.model).alpha == other.alpha == 0.25
     assert replace(asked, task="point_maze").alpha == 0.0
 
 
-def test_another_k_needs_permission(model: Path, tmp_path: Path) -> None:
+def test_another_k_needs_permission(model: Path) -> None:
     chosen = ModelSettings(model=str(model), k=3, allow_other_k=True)
-    asked = replace(settings(model, tmp_path), model=chosen)
-    assert learned_model(asked).world_model.selector.k == 3
+    assert load_latent_model(chosen).world_model.selector.k == 3
+
+
+def test_a_damaged_model_is_wrong_usage_and_leaves_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, out = tmp_path / "model", tmp_path / "run"
+    words = ["evaluate", "--task", "wall", "--model", str(copy), "--out", str(out), *SMALL]
+    for missing in ("config.json", "model.safetensors"):
+        shutil.copytree(model, copy, dirs_exist_ok=True)
+        (copy / missing).unlink()
+        assert main(words) == 2
+        assert missing in capsys.readouterr().err
+        assert not out.exists()
+
+
+def test_another_model_under_the_same_name_is_not_mixed_in(
+    model: Path, random_model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, out = tmp_path / "model", tmp_path / "run"
+    shutil.copytree(model, copy)
+    words = ["evaluate", "--task", "wall", "--model", str(copy), "--out", str(out), "--workers", "1", *SMALL]
+    assert main([*words, "--instances", "1"]) == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    shutil.copytree(random_model("wall"), copy, dirs_exist_ok=True)
+    assert main(words) == 2
+    assert "was evaluated with model" in capsys.readouterr().err
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from scope_wm.evaluate.instances import InstanceRecord
 from scope_wm.evaluate.models import simulator_scale
 from scope_wm.evaluate.run import appending, read_records
 from scope_wm.evaluate.runner import Job, jobs, run, solve_instances
-from scope_wm.evaluate.settings import EvaluateSettings, ModelSettings, PlannerName, SearchSettings, TaskName
+from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings, TaskName
 from scope_wm.evaluate.statistics import wilson
+from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.models import ActionScale
 from scope_wm.planning.planners import PLANNERS
 from scope_wm.tasks import TASKS
@@ -182,6 +183,21 @@ def test_the_names_on_the_command_line_are_those_of_planners_and_tasks() -> None
     assert set(get_args(TaskName)) == set(TASKS)
 
 
+def test_a_run_goes_beside_its_model_unless_it_is_told_where(tmp_path: Path) -> None:
+    model = tmp_path / "push_t-lite" / "sparse-k98"
+    model.mkdir(parents=True)
+    expected = {
+        str(model): tmp_path / "push_t-lite" / "evaluate" / "sparse-k98-eb-cem",
+        "simulator": Path("runs/push_t/evaluate/simulator-eb-cem"),
+        "someone/fast": Path("runs/push_t/evaluate/fast-eb-cem"),
+    }
+    for source, path in expected.items():
+        asked = EvaluateSettings(task="push_t", model=ModelSettings(model=source))
+        assert asked.path == path
+        assert asked.resolved()["out"] == str(path)
+        assert replace(asked, out=tmp_path).path == tmp_path
+
+
 def test_a_finished_run_is_left_alone(finished: Path) -> None:
     before = content(finished)
     run(settings(finished))
@@ -235,13 +251,11 @@ def test_push_t_tells_apart_what_is_left(tmp_path: Path) -> None:
     assert record.path_left > 5 * record.block_distance / 20
 
 
-def test_the_scale_of_the_simulator_is_that_of_five_episodes_of_the_data_policy(
-    tmp_path: Path, store: Path
-) -> None:
-    scale, actions = simulator_scale(settings(tmp_path)), Store.open(store).actions
+def test_the_scale_of_the_simulator_is_that_of_five_episodes_of_the_data_policy(store: Path) -> None:
+    scale, actions = simulator_scale("wall", None), Store.open(store).actions
     np.testing.assert_allclose(scale.mean, actions.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(scale.std, actions.std(axis=0), rtol=1e-12)
-    from_store = simulator_scale(settings(tmp_path, problems_from=store))
+    from_store = simulator_scale("wall", store)
     values = json.loads((store / "statistics.json").read_text())
     assert from_store.mean.tolist() == values["action_mean"]
     assert from_store.std.tolist() == values["action_std"]
@@ -289,6 +303,11 @@ def exit_code(words: Sequence[str]) -> int:
         ("--model simulator --planner gradient", "a simulator has no gradient"),
         ("--model simulator --planner cma-es", "cma-es"),
         ("--model simulator --k 32", "--model simulator takes no --k"),
+        ("--model simulator --max-memory 2GB", "it takes no --max-memory"),
+        ("--model simulator --max-memory lots", "expected bytes, such as 2GB or 512MiB, got 'lots'"),
+        ("--model simulator --device cuda", "simulator runs on the processor, got --device cuda"),
+        ("--model runs/none --planner gradient --max-memory 2GB", "give --chunk"),
+        ("--model runs/none --device cuda:99", "expected a device of this machine, got cuda:99"),
         ("--model no/such/model", "there is no model directory no/such/model"),
         ("--model simulator --problems-from no/such/store", "there is no store at no/such/store"),
     ],
@@ -302,7 +321,12 @@ def test_bad_input_is_wrong_usage_and_leaves_nothing(
     assert not out.exists()
 
 
-def test_more_instances_than_the_store_has_problems_are_refused(tmp_path: Path, store: Path) -> None:
+def test_more_instances_than_the_store_has_problems_are_refused(
+    tmp_path: Path, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--task", "wall", "--model", "simulator", "--problems-from", str(store), "--instances", "26"]
+    assert exit_code([*words, "--out", str(tmp_path / "run")]) == 2
+    assert "expected --instances of at most" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"expected --instances of at most \d+, .* got 26"):
         run(settings(tmp_path / "run", problems_from=store, instances=26))  # 25 starts in 50 frames
     with pytest.raises(UsageError, match=r"expected a store of rope, .* is one of wall"):

@@ -11,13 +11,16 @@ from scope_wm.data.collect import CollectSettings, collect
 from scope_wm.data.store import Store
 from scope_wm.elite_bank import EliteBank
 from scope_wm.model.rollout import rollout
-from scope_wm.planning.cem import CEMSettings
-from scope_wm.planning.models import ActionScale, LatentModel, Observations, SimulatorModel, policy_scale
+from scope_wm.planning.cem import CEMSettings, cem
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import ModelSettings, load_latent_model
+from scope_wm.planning.models import ActionScale, Observations, SimulatorModel, States, policy_scale
 from scope_wm.planning.mpc import Controller, MPCSettings, observe_states, solve
-from scope_wm.planning.planner import load_latent_model
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM
-from scope_wm.planning.search import Cost, Gaussian, Plan
+from scope_wm.planning.search import Cost, Gaussian, Limits, Plan, standard_start
+from scope_wm.selector import MotionSelector
 from scope_wm.tasks import TASKS
+from scope_wm.tasks.task import Task
 from scope_wm.types import Problem
 
 SMALL = EliteBankCEM(
@@ -68,7 +71,8 @@ class Script:
         self.problems.append(len(generators))
         self.streams += [generator.initial_seed() for generator in generators]
         costs = torch.zeros(len(actions), 1)
-        return Plan(actions=actions, candidates=actions.unsqueeze(1), costs=costs, trace=costs.T), None
+        plan = Plan(actions=actions, candidates=actions.unsqueeze(1), costs=costs, trace=costs.T, samples=1)
+        return plan, None
 
 
 def straight(*velocities: tuple[float, float]) -> list[Tensor]:
@@ -83,7 +87,7 @@ def simulator() -> SimulatorModel:
 
 @pytest.fixture(scope="module")
 def learned(random_model: Callable[[str], Path]) -> LatentModel:
-    return load_latent_model(random_model("wall"))
+    return load_latent_model(ModelSettings(model=str(random_model("wall"))))
 
 
 def seen(seeds: Sequence[int]) -> tuple[Observations, Observations]:
@@ -95,8 +99,10 @@ def seen(seeds: Sequence[int]) -> tuple[Observations, Observations]:
 
 def test_the_bank_is_filled_at_the_first_step_only() -> None:
     task, spy = TASKS["wall"](), Spy(SMALL)
-    settings = MPCSettings(horizon=1, max_steps=3)
-    solve(task, [task.sample_problem(1)], [1], Controller(simulator(), spy, settings))
+    settings, watched = MPCSettings(horizon=1, max_steps=3), list[Plan]()
+    controller = Controller(simulator(), spy, settings, on_iteration=watched.append)
+    solve(task, [task.sample_problem(1)], [1], controller)
+    assert [plan.costs.shape[1] for plan in watched] == [20] * 2 + [8] * 4
     (none, plan, filled), *later = spy.seen
     assert none is None
     assert len(later) == 2
@@ -139,6 +145,65 @@ def test_success_counts_after_the_last_action_and_ends_a_problem() -> None:
     assert not unsolved.success
     assert len(unsolved.steps) == 4
     assert script.problems == [2, 2, 1, 1]
+
+
+class Recorder(SimulatorModel):
+    """The simulator, noting which states it was told of: now, the goal, and before."""
+
+    def __init__(self, task: Task, device: str = "cpu") -> None:
+        super().__init__(task, UNITS)
+        self.device = torch.device(device)
+        self.told: list[list[list[float] | None]] = []
+
+    def cost(self, now: States, goal: States, previous: States | None = None) -> Cost:
+        self.told.append(
+            [None if seen is None else seen.states[:, 0].tolist() for seen in (now, goal, previous)]
+        )
+        return super().cost(now, goal, previous)
+
+
+def test_what_was_seen_last_and_the_goal_follow_their_problem() -> None:
+    # The first problem is solved by the first step to the right; the others go on without it.
+    script, task = Script(straight((1.0, 0.0), (0.5, 0.0), (0.1, 0.0))), TASKS["wall"]()
+    problems = [
+        Problem(start=np.array([x, 30.0]), goal=np.array([goal, y]))
+        for x, goal, y in ((10.0, 20.0, 30.0), (11.0, 50.0, 10.0), (12.0, 51.0, 10.0))
+    ]
+    model = Recorder(task)
+    controller = Controller(model, script, MPCSettings(horizon=1, max_steps=3))
+    solve(task, problems, [0, 1, 2], controller)
+    assert model.told == [
+        [[10.0, 11.0, 12.0], [20.0, 50.0, 51.0], None],
+        [[21.0, 22.0], [50.0, 51.0], [11.0, 12.0]],
+        [[26.0, 27.0], [50.0, 51.0], [21.0, 22.0]],
+    ]
+    controller.reset(observe_states(task, [problems[1].goal]), [1])
+    script.problems.clear()
+    controller.act(observe_states(task, [problems[1].start]))
+    assert model.told[-1] == [[11.0], [50.0], None], "a new goal begins without a last observation"
+
+
+def test_a_search_starts_on_the_models_device_with_noise_of_the_processor() -> None:
+    task, places = TASKS["wall"](), list[str]()
+
+    def planner(
+        cost: Cost, start: Gaussian, generators: Sequence[torch.Generator], bank: None, **_: object
+    ) -> tuple[Plan, None]:
+        places.extend([start.mean.device.type, start.std.device.type, generators[0].device.type])
+        return Script(straight((0.0, 0.0)))(cost, start, generators, bank)
+
+    controller = Controller(Recorder(task, device="meta"), planner, MPCSettings(horizon=1))
+    now, goal = seen([0])
+    controller.reset(goal, [0])
+    controller.act(now)
+    assert places == ["meta", "meta", "cpu"]
+
+
+def test_another_number_of_problems_than_goals_is_refused() -> None:
+    controller = Controller(simulator(), SMALL, MPCSettings())
+    controller.reset(seen([0, 1])[1], [0, 1])
+    with pytest.raises(ValueError, match="expected to see 2 problems, got 1"):
+        controller.act(seen([0])[0])
 
 
 def test_every_search_of_a_run_has_a_random_stream_of_its_own() -> None:
@@ -190,16 +255,16 @@ def test_the_simulators_cost_is_the_path_left_after_a_plan() -> None:
     model = SimulatorModel(task, ActionScale(mean=np.zeros(2), std=np.array([0.5, 1.0]), frameskip=3))
     now, goal = (observe_states(task, [np.array([x, 30.0])]) for x in (10.0, 20.0))
     stay, go = torch.zeros(1, 6), torch.tensor([[2.0, 0.0] * 3])
-    costs = model.cost(now, goal)(torch.stack([stay, go])[None])
+    costs = model.cost(model.see(now), model.see(goal))(torch.stack([stay, go])[None])
     np.testing.assert_allclose(costs, [[10.0, 4.0]], rtol=1e-6)
     with pytest.raises(ValueError, match="observations with states"):
-        model.cost(replace(now, states=None), goal)
+        model.see(replace(now, states=None))
 
 
 def test_a_learned_cost_is_the_formula_on_a_rollout_of_each_candidate(learned: LatentModel) -> None:
     now, goal = seen([3, 4])
     candidates = torch.randn(2, 3, 4, 10, generator=torch.Generator().manual_seed(0))
-    costs = learned.cost(now, goal)(candidates)
+    costs = learned.cost(learned.see(now), learned.see(goal))(candidates)
     model, statistics = learned.world_model, learned.statistics
 
     def standard(values: np.ndarray) -> Tensor:
@@ -216,15 +281,46 @@ def test_a_learned_cost_is_the_formula_on_a_rollout_of_each_candidate(learned: L
     assert costs.std() > 1e-3
 
 
+def test_motion_is_measured_from_the_last_observation(random_model: Callable[[str], Path]) -> None:
+    learned = load_latent_model(ModelSettings(model=str(random_model("wall"))))
+    model = learned.world_model
+    model.selector = MotionSelector(3, torch.zeros(16, 8))
+    now, goal = (learned.see(observed) for observed in seen([3, 4]))
+    last, _ = (learned.see(observed) for observed in seen([5, 6]))
+    candidates = torch.randn(2, 3, 4, 10, generator=torch.Generator().manual_seed(0))
+    costs = learned.cost(now, goal, last)(candidates)
+    assert not torch.equal(costs, learned.cost(now, goal)(candidates))
+    aim = model.fuse.proprio(goal.proprio)
+    for b in range(2):
+        parts = (part[b : b + 1].expand(3, *part.shape[1:]) for part in (now.visual, now.proprio))
+        previous = last.visual[b : b + 1].expand(3, -1, -1)
+        end = rollout(model, *parts, candidates[b], previous)[:, -1]
+        visual = (end[..., :8] - goal.visual[b]).square().mean((1, 2))
+        proprio = (end[..., 8:11].mean(1) - aim[b]).square().mean(1)
+        torch.testing.assert_close(costs[b], visual + proprio, rtol=1e-5, atol=0)
+
+
+def test_a_memory_limit_changes_learned_costs_by_rounding_only(learned: LatentModel) -> None:
+    now, goal = (learned.see(observed) for observed in seen([3, 4]))
+    cost, start = learned.cost(now, goal), standard_start(2, 4, 10)
+    sizes, plans = [], []
+    for limits in (Limits(), Limits(memory=2 * 7 * cost.bytes_per_candidate(4))):
+        streams = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+        sizes.append(limits.at_a_time(cost, torch.empty(2, 100, 4, 10)))
+        plans.append(cem(cost, start, streams, CEMSettings(iterations=1), limits=limits))
+    assert sizes == [100, 7]
+    torch.testing.assert_close(plans[0].costs, plans[1].costs, rtol=1e-5, atol=0)
+
+
 def test_learned_costs_do_not_depend_on_the_batch(learned: LatentModel) -> None:
     now, goal = seen([3, 4, 5])
     candidates = torch.randn(3, 4, 2, 10, generator=torch.Generator().manual_seed(0))
-    together = learned.cost(now, goal)(candidates)
+    together = learned.cost(learned.see(now), learned.see(goal))(candidates)
     for row in range(3):
         alone_now, alone_goal = (
             Observations(images=o.images[[row]], proprio=o.proprio[[row]]) for o in (now, goal)
         )
-        alone = learned.cost(alone_now, alone_goal)
+        alone = learned.cost(learned.see(alone_now), learned.see(alone_goal))
         for sample in range(4):
             one = alone(candidates[[row], sample : sample + 1])
             np.testing.assert_allclose(float(one), float(together[row, sample]), rtol=1e-5)
@@ -251,7 +347,7 @@ def test_every_planner_lowers_the_cost_of_a_learned_model(name: str, learned: La
     controller = Controller(learned, PLANNERS[name], MPCSettings(horizon=2))
     controller.reset(goal, [3])
     _, plan = controller.act(now)
-    cost = learned.cost(now, goal)
+    cost = learned.cost(learned.see(now), learned.see(goal))
     found, nothing = cost(plan.actions[:, None]), cost(torch.zeros(1, 1, 2, 10))
     assert float(found) < float(nothing)
 

@@ -1,7 +1,8 @@
-import time
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -9,9 +10,10 @@ from torch import Tensor
 from scope_wm.planning.cem import CEMSettings, cem, refit
 from scope_wm.planning.gradient import GradientSettings, gradient
 from scope_wm.planning.icem import ICEMSettings, coloured, icem
+from scope_wm.planning.memory import fair_share
 from scope_wm.planning.mppi import MPPISettings, mppi, weights
 from scope_wm.planning.random_shooting import random_shooting
-from scope_wm.planning.search import Limits, Plan, lowest, standard_start
+from scope_wm.planning.search import Gaussian, Limits, Plan, lowest, normal, standard_start, warm_start
 
 TARGET = torch.linspace(-1.0, 1.0, 2 * 3 * 2).reshape(2, 1, 3, 2)
 Optimiser = Callable[..., Plan]
@@ -35,8 +37,13 @@ def generators(*seeds: int) -> list[torch.Generator]:
 def optimiser(request: pytest.FixtureRequest) -> Callable[..., Plan]:
     function, settings = OPTIMISERS[request.param]
 
-    def run(cost: Callable[[Tensor], Tensor], seeds: Sequence[int], **options: object) -> Plan:
-        start = standard_start(len(seeds), 3, 2)
+    def run(
+        cost: Callable[[Tensor], Tensor],
+        seeds: Sequence[int],
+        start: Gaussian | None = None,
+        **options: object,
+    ) -> Plan:
+        start = start or standard_start(len(seeds), 3, 2)
         return function(cost, start, generators(*seeds), settings, **options)
 
     return run
@@ -54,6 +61,100 @@ def test_chunks_and_batches_change_no_bit(optimiser: Callable[..., Plan]) -> Non
     alone = optimiser(lambda c: (c - TARGET[1:]).square().sum((-1, -2)), [1])
     assert torch.equal(together.actions, chunked.actions)
     assert torch.equal(together.actions[1], alone.actions[0])
+
+
+class SizedBowl:
+    """The bowl, at a thousand bytes for every action of a candidate; it notes how many come at a time."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __call__(self, candidates: Tensor) -> Tensor:
+        self.seen.append(candidates.shape[1])
+        return bowl(candidates)
+
+    def bytes_per_candidate(self, horizon: int) -> int:
+        return 1000 * horizon
+
+
+@pytest.mark.parametrize(
+    ("memory", "chunk", "expected"),
+    [
+        (60_000, None, [10] * 10),  # two problems of three actions: 6,000 bytes for a candidate of each
+        (65_999, None, [10] * 10),
+        (60_000, 40, [10] * 10),
+        (60_000, 4, [4] * 25),
+        (5_999, None, [1] * 100),  # one at a time is the least
+    ],
+)
+def test_a_memory_limit_cuts_the_candidates_and_changes_no_bit(
+    memory: int, chunk: int | None, expected: list[int]
+) -> None:
+    def run(limits: Limits | None) -> tuple[Plan, list[int]]:
+        cost = SizedBowl()
+        settings = CEMSettings(iterations=1)
+        return cem(cost, standard_start(2, 3, 2), generators(0, 1), settings, limits=limits), cost.seen
+
+    unlimited, at_once = run(None)
+    limited, seen = run(Limits(memory=memory, chunk=chunk))
+    assert at_once == [100]
+    assert seen == expected
+    assert torch.equal(limited.actions, unlimited.actions)
+    assert torch.equal(limited.costs, unlimited.costs)
+
+
+def test_without_a_limit_a_search_takes_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scope_wm.planning.search.fair_share", lambda device: 60_000)
+    cost = SizedBowl()
+    cem(cost, standard_start(2, 3, 2), generators(0, 1), CEMSettings(iterations=1))
+    assert cost.seen == [10] * 10
+    total, cores = psutil.virtual_memory().total, os.cpu_count()
+    assert fair_share(torch.device("cpu")) == total // (2 * cores)
+
+
+def test_a_memory_limit_needs_a_cost_that_knows_its_size() -> None:
+    with pytest.raises(ValueError, match="bytes_per_candidate"):
+        cem(bowl, standard_start(2, 3, 2), generators(0, 1), CEMSettings(), limits=Limits(memory=1000))
+
+
+def test_a_search_starts_where_it_is_told(optimiser: Callable[..., Plan]) -> None:
+    first: list[Plan] = []
+    optimiser(bowl, [0, 1])
+    near = Gaussian(mean=TARGET[:, 0].clone(), std=torch.full((2, 3, 2), 1e-3))
+    optimiser(bowl, [0, 1], start=near, on_iteration=first.append)
+    assert (first[0].candidates - TARGET).abs().max() < 0.05
+    assert (first[-1].actions - TARGET[:, 0]).abs().max() < 0.05
+
+
+def test_the_rest_of_a_plan_is_a_warm_start() -> None:
+    plan = torch.arange(12.0).reshape(2, 3, 2)
+    start = warm_start(plan, executed=1)
+    assert start.mean.tolist() == [[[2, 3], [4, 5], [0, 0]], [[8, 9], [10, 11], [0, 0]]]
+    assert start.std.tolist() == torch.ones(2, 3, 2).tolist()
+    assert torch.equal(warm_start(plan, executed=0).mean, plan)
+    assert not warm_start(plan, executed=3).mean.any()
+    with pytest.raises(ValueError, match="expected 0 to 3 executed actions, got 4"):
+        warm_start(plan, executed=4)
+
+
+def test_every_candidate_that_was_judged_is_counted(optimiser: Callable[..., Plan]) -> None:
+    judged: list[int] = []
+
+    def counted(candidates: Tensor) -> Tensor:
+        judged.append(candidates.shape[1])
+        return bowl(candidates)
+
+    assert optimiser(counted, [0, 1]).samples == sum(judged)
+
+
+def test_a_problem_without_a_generator_is_refused() -> None:
+    with pytest.raises(ValueError, match="a generator for each of 2 problems, got 1"):
+        cem(bowl, standard_start(2, 3, 2), generators(0), CEMSettings())
+
+
+def test_noise_is_drawn_by_the_processor_and_moved() -> None:
+    like = torch.empty(2, 3, 2, device="meta")
+    assert normal(generators(0, 1), (5, 3, 2), like).device.type == "meta"
 
 
 def test_limits_hold(optimiser: Callable[..., Plan]) -> None:
@@ -77,30 +178,52 @@ def test_nan_is_never_chosen_and_all_nan_is_an_error(optimiser: Callable[..., Pl
         optimiser(lambda c: torch.full(c.shape[:2], torch.nan) + c.sum() * 0, [0, 1])
 
 
-def test_out_of_time_the_last_complete_iteration_counts(optimiser: Callable[..., Plan]) -> None:
-    calls: list[int] = []
+class Clock:
+    """Time that passes with every call of a cost, a second each."""
 
-    def slow(candidates: Tensor) -> Tensor:
-        calls.append(candidates.shape[1])
-        if len(calls) == 4:
-            time.sleep(0.3)
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def monotonic(self) -> float:
+        return float(len(self.calls))
+
+    def __call__(self, candidates: Tensor) -> Tensor:
+        self.calls.append(candidates.shape[1])
         return bowl(candidates)
 
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr("scope_wm.planning.search.time", made)
+    return made
+
+
+def test_out_of_time_the_last_complete_iteration_counts(optimiser: Callable[..., Plan], clock: Clock) -> None:
     seen: list[Plan] = []
-    plan = optimiser(slow, [0, 1], limits=Limits(seconds=0.25), on_iteration=seen.append)
-    assert len(calls) == 4
+    plan = optimiser(clock, [0, 1], limits=Limits(seconds=4.0), on_iteration=seen.append)
+    assert len(clock.calls) == 4
     assert len(plan.trace) == len(seen) == 4
     assert torch.equal(plan.actions, seen[-1].actions)
 
 
-def test_out_of_time_in_the_first_iteration_the_best_scored_counts() -> None:
-    def slow(candidates: Tensor) -> Tensor:
-        time.sleep(0.05)
-        return bowl(candidates)
+def test_out_of_time_within_an_iteration_the_one_before_counts(clock: Clock) -> None:
+    seen: list[Plan] = []
+    limits = Limits(chunk=10, seconds=25.0)  # the fifth of ten chunks in the third iteration
+    start, settings = standard_start(2, 3, 2), CEMSettings(iterations=4)
+    plan = cem(clock, start, generators(0, 1), settings, limits=limits, on_iteration=seen.append)
+    assert clock.calls == [10] * 25
+    assert len(seen) == 2
+    assert torch.equal(plan.actions, seen[-1].actions)
+    assert torch.equal(plan.trace, seen[-1].trace)
+    assert plan.samples == 250
 
-    limits = Limits(chunk=10, seconds=0.08)
-    plan = cem(slow, standard_start(2, 3, 2), generators(0, 1), CEMSettings(), limits=limits)
+
+def test_out_of_time_in_the_first_iteration_the_best_scored_counts(clock: Clock) -> None:
+    limits = Limits(chunk=10, seconds=1.5)
+    plan = cem(clock, standard_start(2, 3, 2), generators(0, 1), CEMSettings(), limits=limits)
     assert plan.costs.shape == (2, 20)
+    assert plan.samples == 20
     best = plan.costs.argmin(1)
     assert torch.equal(plan.actions, plan.candidates[[0, 1], best])
 
@@ -130,6 +253,8 @@ def test_settings_that_cannot_work_are_refused() -> None:
         standard_start(1, 0, 2)
     with pytest.raises(ValueError, match="iteration"):
         CEMSettings(iterations=0)
+    with pytest.raises(ValueError, match="temperature above 0"):
+        MPPISettings(temperature=0.0)
 
 
 def test_ties_and_nan_are_ordered() -> None:
@@ -159,6 +284,8 @@ def test_mppi_weights_by_hand() -> None:
     raw = np.exp(-np.array([0.0, 1.0, 2.0]) / (0.5 * spread))
     np.testing.assert_allclose(share[0, [0, 1, 3]].numpy(), raw / raw.sum(), rtol=1e-5)
     assert float(share[0, 2]) == 0.0
+    with pytest.raises(ValueError, match="finite cost"):
+        weights(torch.tensor([[torch.nan, torch.inf]]), temperature=0.5)
 
 
 def test_random_shooting_takes_the_cheapest_draw() -> None:

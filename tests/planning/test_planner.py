@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 import torch
 
 from scope_wm.model.checkpoint import TrainedModel
-from scope_wm.planning.models import LatentModel, Observations
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import ModelSettings, load_latent_model
+from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import Controller, MPCSettings, search_generator
-from scope_wm.planning.planner import CHUNK, Planner, load_latent_model
+from scope_wm.planning.planner import CHUNK, Planner
 from scope_wm.planning.planners import PLANNERS
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
@@ -31,6 +34,7 @@ def view(x: float, y: float) -> tuple[np.ndarray, np.ndarray]:
     return task.render(), task.proprio()
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "robot.md").read_text()
 NOW, LATER, GOAL = view(10, 20), view(15, 25), view(50, 40)
 
 
@@ -75,9 +79,9 @@ def test_out_of_time_the_best_candidate_of_the_first_chunk_is_taken(directory: P
     # CEM's first candidates are standard normal, the first of them the mean, which is 0.
     candidates = torch.randn(100, 2, 10, generator=search_generator(0, 5, 0))[:CHUNK]
     candidates[0] = 0.0
-    model = load_latent_model(directory)
+    model = load_latent_model(ModelSettings(model=str(directory)))
     now, goal = (Observations(images=o[0][None], proprio=o[1][None]) for o in (NOW, GOAL))
-    best = int(model.cost(now, goal)(candidates[None]).argmin())
+    best = int(model.cost(model.see(now), model.see(goal))(candidates[None]).argmin())
     statistics = model.statistics
     expected = candidates[best].double().numpy().reshape(10, 2) * statistics.action_std
     np.testing.assert_allclose(actions, expected + statistics.action_mean, rtol=1e-6)
@@ -87,7 +91,7 @@ def test_out_of_time_the_best_candidate_of_the_first_chunk_is_taken(directory: P
 def test_the_weight_of_proprio_is_that_of_the_task(
     task: str, alpha: float, random_model: Callable[[str], Path]
 ) -> None:
-    assert load_latent_model(random_model(task)).alpha == alpha
+    assert load_latent_model(ModelSettings(model=str(random_model(task)))).alpha == alpha
 
 
 @pytest.mark.parametrize(
@@ -160,8 +164,7 @@ class Robot:
 
 
 def test_the_example_of_the_docs_runs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "robot.md").read_text()
-    example = page.split("```python\n")[1].split("```")[0]
+    example = PAGE.split("```python\n")[1].split("```")[0]
     monkeypatch.setattr(cv2, "VideoCapture", Camera)
     robot, load = Robot(), Planner.from_pretrained
     monkeypatch.setattr(Planner, "from_pretrained", lambda _, **options: load(directory, **options))
@@ -171,6 +174,15 @@ def test_the_example_of_the_docs_runs(directory: Path, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(names["look"](Camera(0)), NOW[0])
 
 
+def test_the_example_of_optimisers_alone_runs() -> None:
+    names: dict[str, Any] = {}
+    exec(PAGE.split("```python\n")[2].split("```")[0], names)
+    plan = names["plan"]
+    torch.testing.assert_close(plan.actions.sum(1), torch.tensor([[0.5, -2.0]]), atol=0.1, rtol=0)
+    assert plan.actions.abs().max() <= 1.0
+    assert len(plan.trace) == 10
+
+
 def test_a_model_of_another_task_is_refused(directory: Path) -> None:
     with pytest.raises(UsageError, match=r"expected a model of push_t, .* is one of wall"):
-        load_latent_model(directory, task="push_t")
+        load_latent_model(ModelSettings(model=str(directory)), "push_t")

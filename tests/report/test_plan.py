@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import imageio.v3 as iio
@@ -12,10 +13,15 @@ from scope_wm.cli import main
 from scope_wm.data.collect import CollectSettings, collect
 from scope_wm.data.problems import problem_from_store
 from scope_wm.data.split import open_splits
-from scope_wm.planning.mpc import Outcome, StepRecord, observe_states
-from scope_wm.planning.planner import load_latent_model
-from scope_wm.planning.search import Plan
-from scope_wm.report.plan import PlanSettings, choose_problem, kept_tokens, verdict
+from scope_wm.evaluate.instances import problem_source
+from scope_wm.evaluate.settings import SearchSettings
+from scope_wm.model.architecture import build
+from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.model.decoder import Decoder, DecoderConfig, to_uint8
+from scope_wm.model.rollout import rollout
+from scope_wm.planning.load import ModelSettings, load_latent_model
+from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, StepRecord, observe_states, solve
+from scope_wm.report.plan import kept_tokens, verdict
 from scope_wm.report.plan_video import (
     AMBER,
     GAP,
@@ -99,11 +105,9 @@ def test_a_sparse_model_shows_the_tokens_that_it_keeps(
 def test_kept_tokens_are_the_top_of_the_head_for_the_first_action(
     random_model: Callable[[str], Path],
 ) -> None:
-    task, model = TASKS["wall"](), load_latent_model(random_model("wall"))
+    task, model = TASKS["wall"](), load_latent_model(ModelSettings(model=str(random_model("wall"))))
     now = observe_states(task, [np.array([12.0, 40.0])])
     actions = torch.randn(1, 3, 10, generator=torch.Generator().manual_seed(0))
-    costs = torch.zeros(1, 1)
-    chosen = Plan(actions=actions, candidates=actions[:, None], costs=costs, trace=costs)
     fuse, head = model.world_model.fuse, model.world_model.selector.head
     body = (now.proprio - model.statistics.proprio_mean) / model.statistics.proprio_std
     scores = head(
@@ -113,7 +117,70 @@ def test_kept_tokens_are_the_top_of_the_head_for_the_first_action(
     )
     expected = np.zeros(16, bool)
     expected[scores[0].argsort(descending=True)[:6].numpy()] = True
-    np.testing.assert_array_equal(kept_tokens(model, now, chosen), expected.reshape(4, 4))
+    np.testing.assert_array_equal(kept_tokens(model, model.see(now), actions, None), expected.reshape(4, 4))
+
+
+@pytest.fixture
+def run_directory(random_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A run as the chain of commands lays it out: a model with 14 x 14 tokens, and a decoder beside it."""
+    config = TrainedModel.from_pretrained(random_model("wall")).config
+    eye = replace(config.encoder, config=replace(config.encoder.config, grid=14))
+    tokens, selector = replace(config.tokens, num_tokens=196), replace(config.selector, k=50)
+    config = replace(config, encoder=eye, tokens=tokens, selector=selector)
+    torch.manual_seed(3)
+    TrainedModel(config=config, world_model=build(config)).save_pretrained(tmp_path / "sparse-k50")
+    decoder = Decoder(DecoderConfig(visual=8, blocks=1, coarse=16, middle=8, fine=8))
+    decoder.save_pretrained(tmp_path / "decoder")
+    return tmp_path
+
+
+PLAN = ["plan", "--task", "wall", "--planner", "cem", "--samples", "4", "--elites", "2", "--max-steps", "2"]
+
+
+def test_the_end_is_what_the_decoder_draws_of_the_last_imagined_frame(run_directory: Path) -> None:
+    directory = run_directory / "sparse-k50"
+    assert main([*PLAN, "--horizon", "2", "--model", str(directory)]) == 0
+    frames = iio.imread(run_directory / "plan" / "sparse-k50-cem-0.mp4", plugin="pyav")
+    assert frames.shape[2] == 2 * MARGIN + 4 * PANEL + 3 * GAP
+    model, task = load_latent_model(ModelSettings(model=str(directory))), TASKS["wall"]()
+    planner = SearchSettings(planner="cem", samples=4, elites=2).step_planner()
+    controller = Controller(model, planner, MPCSettings(horizon=2, max_steps=2))
+    (outcome,) = solve(task, [task.sample_problem(0)], [0], controller)
+    decoder, previous = Decoder.from_pretrained(run_directory / "decoder"), None
+    assert len(outcome.steps) == 2
+    starts = (outcome.problem.start, outcome.steps[0].state)
+    for step, before, frame in zip(outcome.steps, starts, (0, 30), strict=True):  # 10 iterations, 20 frames
+        now = model.see(observe_states(task, [before]))
+        with torch.no_grad():
+            last = rollout(model.world_model, now.visual, now.proprio, step.planned[None], previous)[:, -1]
+            image = to_uint8(decoder(last[..., :8]))[0].numpy()
+        shown = panel(frames[frame], 2)
+        assert np.abs(shown - enlarged(image)[4:-4, 4:-4]).mean() < 4
+        previous = now.visual
+    assert np.abs(panel(frames[0], 2) - panel(frames[30], 2)).mean() > 0.1
+
+
+def test_a_decoder_may_be_named_and_must_fit(
+    run_directory: Path, random_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_directory / "decoder").rename(run_directory / "elsewhere")
+    out, model = run_directory / "plan.mp4", str(run_directory / "sparse-k50")
+    out.write_bytes(b"an older video")
+    four_by_four = str(random_model("wall"))
+    refused = {
+        ("--model", model, "--decoder", str(run_directory / "decoder")): "is not a decoder",
+        ("--model", model, "--decoder", model): "is not the config of a decoder",
+        ("--model", four_by_four, "--decoder", str(run_directory / "elsewhere")): "a decoder of 16 tokens",
+    }
+    for words, message in refused.items():
+        assert main([*PLAN, *words, "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
+        assert out.read_bytes() == b"an older video"
+    named = ["--decoder", str(run_directory / "elsewhere")]
+    for words, panels in (([], 3), (named, 4)):
+        assert main([*PLAN, "--model", model, "--out", str(out), *words]) == 0
+        width = iio.improps(out, plugin="pyav").shape[2]
+        assert width == 2 * MARGIN + panels * (PANEL + GAP) - GAP
 
 
 def test_the_spotlight_dims_what_is_not_kept() -> None:
@@ -154,11 +221,8 @@ def test_sides_are_even_as_the_video_needs() -> None:
 
 def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
     collect(CollectSettings(task="wall", episodes=10, out=tmp_path / "wall", workers=1))
-    settings = PlanSettings(
-        task="wall", model="simulator", out=Path("x.mp4"), seed=3, problems_from=tmp_path / "wall"
-    )
     task = TASKS["wall"]()
-    chosen = choose_problem(settings, task)
+    chosen = problem_source(task, tmp_path / "wall")(3)
     expected = problem_from_store(open_splits(tmp_path / "wall").validation, task, 3)
     np.testing.assert_array_equal(chosen.start, expected.start)
     np.testing.assert_array_equal(chosen.goal, expected.goal)
@@ -168,9 +232,12 @@ def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--model", "simulator", "--decoder", "decoder"], "it takes no --decoder"),
+        (["--model", "simulator", "--samples", "5"], "got 10 elites of 5 samples"),
+        (["--model", "simulator", "--horizon", "0"], "expected --horizon of at least 1, got 0"),
         (["--model", "simulator", "--out", "plan.avi"], "expected --out to end with .mp4, got plan.avi"),
-        (["--model", "simulator", "--planner", "gradient"], "the simulator has no gradient"),
-        (["--model", "simulator", "--encoder", "dinov2"], "it takes no --encoder"),
+        (["--model", "simulator", "--planner", "gradient"], "a simulator has no gradient"),
+        (["--model", "simulator", "--encoder", "dinov2"], "simulator takes no --encoder"),
         (["--model", "simulator", "--max-steps", "0"], "expected --max-steps of at least 1, got 0"),
         (["--model", "simulator", "--seed", "-1"], "expected --seed of at least 0, got -1"),
         (["--model", "./no-such-model"], "there is no model directory ./no-such-model"),
@@ -185,11 +252,10 @@ def test_wrong_usage_is_told_before_anything_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    out = [] if "--out" in words else ["--out", "plan.mp4"]
     with pytest.raises(SystemExit) as stop:  # as the command does; some errors tyro ends itself
-        sys.exit(main(["plan", "--task", "wall", *words, *out]))
+        sys.exit(main(["plan", "--task", "wall", *words]))
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in " ".join(capsys.readouterr().err.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +271,14 @@ def test_the_verdict_of_a_task_without_success_is_its_distance(
     success: bool, has_success: bool, steps: int, words: str
 ) -> None:
     state = np.zeros(2)
-    step = StepRecord(actions=np.zeros((5, 2)), state=state, plan_seconds=0.1, samples=10)
+    step = StepRecord(
+        actions=np.zeros((5, 2)),
+        state=state,
+        plan_seconds=0.1,
+        samples=10,
+        planned=torch.zeros(1, 10),
+        trace=np.ones(3),
+    )
     outcome = Outcome(problem=Problem(start=state, goal=state), success=success, steps=(step,) * steps)
     assert verdict(outcome, 0.12345, has_success=has_success) == words
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from scope_wm.data.problems import GOAL_ACTIONS, problem_from_store
@@ -42,11 +43,11 @@ def instance_seed(instance: int) -> int:
     return 99 * instance + 1
 
 
-def problem_source(settings: EvaluateSettings, task: Task) -> Callable[[int], Problem]:
+def problem_source(task: Task, problems_from: Path | None) -> Callable[[int], Problem]:
     """Return what makes the problem of a seed: the task, or the validation episodes of a store."""
-    if settings.problems_from is None:
+    if problems_from is None:
         return task.sample_problem
-    validation = open_splits(settings.problems_from).validation
+    validation = open_splits(problems_from).validation
     return lambda seed: problem_from_store(validation, task, seed)
 
 
@@ -80,7 +81,7 @@ def run_instance(
     seed = instance_seed(instance)
     memory.restart()
     (outcome,) = solve(task, [problem], [seed], controller)
-    peak, state, goal = memory.above(), outcome.state, problem.goal
+    peak, state, goal = memory.peak(), outcome.state, problem.goal
     return InstanceRecord(
         instance=instance,
         seed=seed,

@@ -3,50 +3,45 @@
 The simulator needs the scale of actions only: a search draws standardised ones.
 """
 
+import hashlib
+from pathlib import Path
+
 from scope_wm.data.split import open_splits
 from scope_wm.data.statistics import statistics
-from scope_wm.evaluate.settings import SIMULATOR, EvaluateSettings
-from scope_wm.model.checkpoint import TrainedModel, model_directory, read_header
-from scope_wm.planning.models import ActionScale, LatentModel, policy_scale
+from scope_wm.model.checkpoint import model_directory, read_header
+from scope_wm.model.directory import CONFIG
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import SIMULATOR, ModelSettings
+from scope_wm.planning.models import ActionScale, policy_scale
 from scope_wm.selector import LatinHypercubeSelector, RandomSelector
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 
 
-def model_digest(settings: EvaluateSettings) -> str:
-    """Return the hash of the model's weights, or the word simulator; refuse a model of another task."""
+def model_digest(settings: ModelSettings, task: str) -> str:
+    """Return the hash of the model's config, or the word simulator; refuse a model of another task.
+
+    The config holds the hashes of the weights and of the encoder, so its own stands for all of the model.
+    """
     if settings.simulated:
         return SIMULATOR
-    source = settings.model.model
-    header, config = read_header(model_directory(source))
-    if config.task != settings.task:
-        raise UsageError(f"expected a model of {settings.task}, {source} is one of {config.task}")
-    return str(header["weights"])
+    directory = model_directory(settings.model)
+    _, config = read_header(directory)
+    if config.task != task:
+        raise UsageError(f"expected a model of {task}, {settings.model} is one of {config.task}")
+    return hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()
 
 
-def learned_model(settings: EvaluateSettings) -> LatentModel:
-    """Load a trained model with its encoder."""
-    chosen = settings.model
-    trained = TrainedModel.from_pretrained(chosen.model, k=chosen.k, allow_other_k=chosen.allow_other_k)
-    return LatentModel(
-        trained.world_model,
-        trained.load_encoder(chosen.encoder),
-        trained.config.statistics,
-        frameskip=trained.config.frameskip,
-        alpha=settings.alpha,
-    )
-
-
-def simulator_scale(settings: EvaluateSettings) -> ActionScale:
+def simulator_scale(task: str, problems_from: Path | None) -> ActionScale:
     """Return how actions are standardised: as in the training episodes of the store, if there is one.
 
     Else as in five episodes of the task's data policy, always the same, played without drawing.
     """
-    task = TASKS[settings.task]()
-    if settings.problems_from is not None:
-        values = statistics(open_splits(settings.problems_from).training)
-        return ActionScale(mean=values.action_mean, std=values.action_std, frameskip=task.frameskip)
-    return policy_scale(task)
+    simulator = TASKS[task]()
+    if problems_from is not None:
+        values = statistics(open_splits(problems_from).training)
+        return ActionScale(mean=values.action_mean, std=values.action_std, frameskip=simulator.frameskip)
+    return policy_scale(simulator)
 
 
 def reseed(model: LatentModel, seed: int) -> None:

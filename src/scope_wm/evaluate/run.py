@@ -9,18 +9,21 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import torch
+
 from scope_wm.evaluate.instances import InstanceRecord, data_digest
 from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.files import PARTIAL, sweep, write_json
 from scope_wm.records import from_json
-from scope_wm.types import UsageError
+from scope_wm.types import MadeOtherwise, UsageError
 
 KIND, FORMAT = "evaluation", 1
 CONFIG, INSTANCES, SUMMARY = "config.json", "instances.jsonl", "summary.json"
@@ -40,27 +43,28 @@ class Run:
 
 def prepare(settings: EvaluateSettings) -> None:
     """Begin a run, or see that the one that is there has the same settings; let it grow if it is shorter."""
-    path, config = settings.out, run_config(settings)
+    path, config = settings.path, run_config(settings)
     if path.exists() and not path.is_dir():
         raise UsageError(f"expected --out to name a directory, {path} is a file")
     path.mkdir(parents=True, exist_ok=True)
     if all(entry.name.endswith(PARTIAL) for entry in path.iterdir()):  # empty, or killed before the rename
         write_json(path / CONFIG, config)
         return
-    old = read_config(path)
-    for name, value in comparable(config).items():
-        if (before := comparable(old).get(name)) != value:
-            raise UsageError(
-                f"{path} was evaluated with {name} {before}, not {value}: "
-                f"choose another --out, or the same {name}"
-            )
+    old = expect_same(path, config)
     sweep(path)
-    had, wanted = old["settings"]["instances"], config["settings"]["instances"]
-    if wanted < had:
-        raise UsageError(f"{path} has {had} instances: expected as many or more, got {wanted}")
-    if wanted > had:
+    wanted = config["settings"]["instances"]
+    if wanted > old["settings"]["instances"]:
         (path / SUMMARY).unlink(missing_ok=True)
         write_json(path / CONFIG, old | {"settings": old["settings"] | {"instances": wanted}})
+
+
+def is_evaluated(settings: EvaluateSettings) -> bool:
+    """Tell whether a run is finished; refuse one of other settings."""
+    if not (settings.path / CONFIG).is_file():
+        return False
+    old = expect_same(settings.path, run_config(settings))
+    enough = bool(old["settings"]["instances"] >= settings.count)
+    return enough and (settings.path / SUMMARY).is_file()
 
 
 def run_config(settings: EvaluateSettings) -> dict[str, Any]:
@@ -69,17 +73,44 @@ def run_config(settings: EvaluateSettings) -> dict[str, Any]:
         "kind": KIND,
         "format": FORMAT,
         "settings": settings.resolved(),
-        "model_digest": model_digest(settings),
+        "model_digest": model_digest(settings.model, settings.task),
         "data_digest": data_digest(settings),
         "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
-        "machine": {"platform": platform.platform(), "cores": os.cpu_count()},
+        "machine": machine(settings.model.resolved_device()),
+    }
+
+
+def expect_same(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of the run that is there; refuse one of other settings or with more instances."""
+    old = read_config(path)
+    for name, value in comparable(config).items():
+        if (before := comparable(old).get(name)) != value:
+            raise MadeOtherwise(
+                f"{path} was evaluated with {name} {before}, not {value}: "
+                f"choose another --out, or the same {name}"
+            )
+    had, wanted = old["settings"]["instances"], config["settings"]["instances"]
+    if wanted < had:
+        raise MadeOtherwise(f"{path} has {had} instances: expected as many or more, got {wanted}")
+    return old
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return what times depend on."""
+    described = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
+    processor = re.search(r"^model name\s*: (.+)$", described, re.MULTILINE)
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor[1] if processor else platform.processor(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
     }
 
 
 def comparable(config: dict[str, Any]) -> dict[str, Any]:
     """Return what must be the same for two sets of instances to be of one run."""
     same = {name: value for name, value in config["settings"].items() if name not in FREE}
-    return same | {"weights": config["model_digest"], "data": config["data_digest"]}
+    return same | {"model": config["model_digest"], "data": config["data_digest"]}
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from scope_wm.data.progress import progress
 from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.evaluate.instances import InstanceRecord, instance_seed, problem_source, run_instance
 from scope_wm.evaluate.memory import PeakMemory
-from scope_wm.evaluate.models import learned_model, reseed, simulator_scale
+from scope_wm.evaluate.models import reseed, simulator_scale
 from scope_wm.evaluate.run import SUMMARY, append, appending, prepare, read_records
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
-from scope_wm.planning.models import ActionScale, LatentModel, SimulatorModel
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import load_latent_model
+from scope_wm.planning.models import ActionScale, SimulatorModel
 from scope_wm.planning.mpc import Controller
 from scope_wm.records import to_json
 from scope_wm.tasks import TASKS
@@ -36,15 +38,15 @@ class Job(NamedTuple):
 def evaluate(settings: EvaluateSettings) -> None:
     """Evaluate what is missing, write the summary and print it."""
     summary = run(settings)
-    print(f"{settings.out}: {settings.task}, {settings.model.model}, {settings.search.planner}")
+    print(f"{settings.path}: {settings.task}, {settings.model.model}, {settings.search.planner}")
     print("\n".join(lines(summary)))
 
 
 def run(settings: EvaluateSettings) -> Summary:
     """Evaluate the instances that are missing and return what all of them amount to."""
-    path = settings.out
+    path = settings.path
     if len(read_records(path)) < settings.count and not settings.simulated:
-        learned_model(settings)  # what is wrong with it is to be said here, before anything is written
+        load_latent_model(settings.model, settings.task)  # what is wrong with it is said before any writing
     prepare(settings)
     with appending(path) as file:
         done = read_records(path)
@@ -65,8 +67,9 @@ def run(settings: EvaluateSettings) -> Summary:
 
 def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
     """Spread the instances over workers."""
-    scale = simulator_scale(settings) if settings.simulated else None
-    workers = min(settings.workers or os.cpu_count() or 1, len(pending))
+    scale = simulator_scale(settings.task, settings.problems_from) if settings.simulated else None
+    cores = os.cpu_count() or 1 if settings.model.resolved_device().type == "cpu" else 1
+    workers = min(settings.workers or cores, len(pending))
     return [Job(settings, scale, pending[first::workers]) for first in range(workers)]
 
 
@@ -74,12 +77,15 @@ def solve_instances(job: Job, report: Report) -> None:
     """Solve one instance after another and report each."""
     torch.set_num_threads(1)
     settings, task = job.settings, TASKS[job.settings.task]()
-    problem_of = problem_source(settings, task)
+    problem_of = problem_source(task, settings.problems_from)
     model: LatentModel | SimulatorModel
-    model = learned_model(settings) if job.scale is None else SimulatorModel(task, job.scale)
+    if job.scale is None:
+        model = load_latent_model(settings.model, settings.task)
+    else:
+        model = SimulatorModel(task, job.scale)
     planner = settings.search.step_planner()
     controller = Controller(model, planner, settings.mpc, limits=settings.search.limits())
-    memory = PeakMemory()
+    memory = PeakMemory(model.device)
     for instance in job.instances:
         if isinstance(model, LatentModel):
             reseed(model, instance_seed(instance))

@@ -12,13 +12,14 @@ import tyro
 
 from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.planning.cem import CEMSettings, cem
+from scope_wm.planning.load import ModelSettings
+from scope_wm.planning.memory import parse_bytes
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
 from scope_wm.planning.search import Limits
 from scope_wm.types import UsageError
 
-SIMULATOR = "simulator"
 WIDER = FIRST_STEP.samples // LATER_STEPS.samples  # the first search of eb-cem, in units of the later ones
 
 TaskName = Literal["point_maze", "wall", "push_t", "rope", "granular"]
@@ -34,7 +35,7 @@ class TaskProtocol:
     has_success: bool = True
 
 
-PROTOCOLS: dict[TaskName, TaskProtocol] = {
+PROTOCOLS: dict[str, TaskProtocol] = {
     "point_maze": TaskProtocol(),
     "wall": TaskProtocol(),
     "push_t": TaskProtocol(),
@@ -49,30 +50,6 @@ def expect_at_least(settings: object, least: dict[str, int]) -> None:
         value = getattr(settings, name)
         if value is not None and value < limit:
             raise UsageError(f"expected --{name.replace('_', '-')} of at least {limit}, got {value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSettings:
-    """What to plan with."""
-
-    model: str
-    """a model's directory or hub id, or the word simulator: the true dynamics, an upper bound"""
-    encoder: str | None = None
-    """directory of the frozen encoder, if it is not where the model says"""
-    k: int | None = None
-    """tokens to keep; None: as the model was trained"""
-    allow_other_k: bool = False
-    """plan with another K than in training, which breaks models"""
-    alpha: float | None = None
-    """weight of proprio in the cost; None: 0 for point_maze, else 1"""
-
-    def __post_init__(self) -> None:
-        """Refuse what the simulator has no use for."""
-        expect_at_least(self, {"k": 1, "alpha": 0})
-        if self.model == SIMULATOR:
-            for name in ("encoder", "k", "alpha"):
-                if getattr(self, name) is not None:
-                    raise UsageError(f"--model {SIMULATOR} takes no --{name}: its cost is the path left")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +69,19 @@ class SearchSettings:
     max_seconds: float | None = None
     """seconds for each search; with a deadline, results depend on the machine"""
     chunk: int | None = None
-    """candidates imagined at a time: fewer take less memory; None: all"""
+    """candidates imagined at a time, at most; None: as many as fit into memory"""
+    max_memory: str | None = None
+    """memory for imagining candidates, such as 2GB; None: half of a GPU's, or a core's part of half of all"""
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
         expect_at_least(self, {"samples": 1, "elites": 1, "horizon": 1, "max_steps": 1, "chunk": 1})
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise UsageError(f"expected --max-seconds above 0, got {self.max_seconds}")
+        if self.max_memory is not None and self.planner == "gradient":
+            raise UsageError("what a gradient takes of memory is not estimated: give --chunk")
         self.step_planner()
+        self.limits()
 
     def step_planner(self) -> StepPlanner:
         """Return the planner, with other numbers of candidates if they were given."""
@@ -119,7 +101,30 @@ class SearchSettings:
 
     def limits(self) -> Limits:
         """Return what a search may take."""
-        return Limits(chunk=self.chunk, seconds=self.max_seconds)
+        try:
+            memory = None if self.max_memory is None else parse_bytes(self.max_memory)
+        except ValueError as error:
+            raise UsageError(f"--max-memory: {error}") from error
+        return Limits(chunk=self.chunk, memory=memory, seconds=self.max_seconds)
+
+    def mpc(self, task: TaskName, seed: int) -> MPCSettings:
+        """Return the settings of the control loop; `seed` is that of the searches."""
+        max_steps = self.max_steps or PROTOCOLS[task].max_steps
+        return MPCSettings(horizon=self.horizon, max_steps=max_steps, seed=seed)
+
+
+def home(task: TaskName, model: ModelSettings) -> Path:
+    """Return where things made with a model go by default: beside it, if it is a directory."""
+    source = Path(model.model)
+    return source.parent if source.is_dir() else Path("runs") / task
+
+
+def expect_plannable(model: ModelSettings, search: SearchSettings) -> None:
+    """Refuse what the simulator cannot be searched with."""
+    if model.simulated and search.planner == "gradient":
+        raise UsageError("the gradient planner needs a learned model: a simulator has no gradient")
+    if model.simulated and search.max_memory is not None:
+        raise UsageError("a simulator plays one candidate after another: it takes no --max-memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +134,15 @@ class EvaluateSettings:
     Instance i has seed 99 i + 1. After an interruption the same command goes on; with more instances it
     makes a finished run grow. Results do not depend on the number of workers, times may.
 
-    Example: scope-wm evaluate --task push_t --model runs/push_t/sparse-k98 --out runs/push_t/eval
+    Example: scope-wm evaluate --task push_t --model runs/push_t-lite/sparse-k98 --planner eb-cem
     """
 
     task: TaskName
     """what to do"""
     model: Annotated[ModelSettings, tyro.conf.arg(name="")]
-    out: Path
-    """directory of the run"""
     search: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
+    out: Path | None = None
+    """directory of the run; None: evaluate/MODEL-PLANNER beside the model, or in runs/TASK"""
     instances: int | None = None
     """how many problems; None: 50, or 10 for rope and granular"""
     problems_from: Path | None = None
@@ -145,13 +150,18 @@ class EvaluateSettings:
     seed: int = 0
     """seed of the searches"""
     workers: int | None = None
-    """processes, each with one thread; None: one for every core"""
+    """processes, each with one thread; None: one for every core, a single one on a GPU"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be evaluated."""
         expect_at_least(self, {"instances": 1, "seed": 0, "workers": 1})
-        if self.simulated and self.search.planner == "gradient":
-            raise UsageError("the gradient planner needs a learned model: a simulator has no gradient")
+        expect_plannable(self.model, self.search)
+
+    @property
+    def path(self) -> Path:
+        """Return the directory of the run."""
+        name = f"{Path(self.model.model).name}-{self.search.planner}"
+        return self.out or home(self.task, self.model) / "evaluate" / name
 
     @property
     def protocol(self) -> TaskProtocol:
@@ -161,7 +171,7 @@ class EvaluateSettings:
     @property
     def simulated(self) -> bool:
         """Tell whether the simulator is the model."""
-        return self.model.model == SIMULATOR
+        return self.model.simulated
 
     @property
     def count(self) -> int:
@@ -176,8 +186,7 @@ class EvaluateSettings:
     @property
     def mpc(self) -> MPCSettings:
         """Return the settings of the control loop."""
-        max_steps = self.search.max_steps or self.protocol.max_steps
-        return MPCSettings(horizon=self.search.horizon, max_steps=max_steps, seed=self.seed)
+        return self.search.mpc(self.task, self.seed)
 
     def resolved(self) -> dict[str, Any]:
         """Return every setting as JSON can hold it, with the defaults of the task filled in."""
@@ -186,9 +195,10 @@ class EvaluateSettings:
         source = None if self.problems_from is None else str(self.problems_from)
         filled: dict[str, Any] = {
             "instances": self.count,
+            "device": str(self.model.resolved_device()),
             "max_steps": self.mpc.max_steps,
             "problems_from": source,
         }
         if not self.simulated:
             filled["alpha"] = self.alpha
-        return values | groups | filled | {"out": str(self.out)}
+        return values | groups | filled | {"out": str(self.path)}

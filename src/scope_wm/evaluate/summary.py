@@ -105,7 +105,7 @@ def lines(summary: Summary) -> list[str]:
         "final distance": f"{summary.mean_final_distance:.4g} in the mean ({low:.4g} to {high:.4g})",
         "plan time": f"{summary.mean_plan_seconds:.2f} s an instance",
         "samples": f"{summary.mean_samples:.0f} an instance",
-        "peak memory": memory and f"{memory / 2**20:.1f} MiB above the size before planning",
+        "peak memory": memory and f"{memory / 2**20:.1f} MiB for planning",
     }
     return [f"  {name:<18} {text}" for name, text in rows.items() if text] + [*summary.notes]
 

@@ -1,10 +1,12 @@
 """Gradient descent on the actions, through the model, from several random beginnings at once.
 
 A <- A - Adam(dcost/dA) + noise        result: the cheapest candidate ever scored
+
+What a gradient takes of memory is not estimated: limit the chunk instead.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -53,37 +55,46 @@ def gradient(
     on_iteration: OnIteration | None = None,
 ) -> Plan:
     """Search for the cheapest actions of every problem; the cost must be differentiable."""
+    slopes: list[Tensor] = []  # of the chunks of this iteration
+
+    def slope_too(candidates: Tensor) -> Tensor:
+        """Differentiate every chunk at once: what its graph holds is free before the next."""
+        with torch.enable_grad():
+            leaf = candidates.detach().requires_grad_()
+            costs = cost(leaf)
+            slopes.extend(torch.autograd.grad(costs.sum(), leaf))
+        return costs.detach()
 
     def sample(belief: Belief, _: int) -> Tensor:
-        return belief.candidates.requires_grad_()
+        return belief.candidates
 
     def update(belief: Belief, candidates: Tensor, costs: Tensor) -> Belief:
-        (slope,) = torch.autograd.grad(costs.sum(), candidates)
-        slope, costs = slope.nan_to_num(), costs.detach()
-        step = belief.step + 1
-        mean = DECAY * belief.slope + (1 - DECAY) * slope
-        square = DECAY_OF_SQUARES * belief.square + (1 - DECAY_OF_SQUARES) * slope.square()
-        scale = (square / (1 - DECAY_OF_SQUARES**step)).sqrt() + EPSILON
-        moved = candidates.detach() - settings.rate * mean / (1 - DECAY**step) / scale
-        shaken = moved + settings.noise * normal(generators, moved.shape[1:], moved)
+        slope = torch.cat(slopes, dim=1).nan_to_num()
+        slopes.clear()
         best = lowest(costs, 1)
         least = costs.gather(1, best).squeeze(1)
-        actions = taken(candidates.detach(), best).squeeze(1)
         better = least < belief.cost
-        actions = torch.where(better[:, None, None], actions, belief.actions)
+        actions = torch.where(better[:, None, None], taken(candidates, best).squeeze(1), belief.actions)
+        cheapest = replace(belief, actions=actions, cost=torch.where(better, least, belief.cost))
+        moved = descend(cheapest, candidates, slope, settings.rate)
+        shaken = moved.candidates + settings.noise * normal(generators, candidates.shape[1:], candidates)
         shaken[:, 0] = actions  # so that a step of all others into a region of NaN is no end
-        return Belief(
-            candidates=shaken,
-            slope=mean,
-            square=square,
-            actions=actions,
-            cost=torch.where(better, least, belief.cost),
-            step=step,
-        )
+        return replace(moved, candidates=shaken)
 
     beginnings = gaussian(start.mean, start.std, settings.samples, generators)
     beginnings[:, 0] = start.mean
     zero, nothing = torch.zeros_like(beginnings), torch.full_like(start.mean[:, 0, 0], torch.inf)
     belief = Belief(candidates=beginnings, slope=zero, square=zero, actions=start.mean, cost=nothing)
-    with torch.enable_grad():
-        return search(cost, belief, sample, update, settings.iterations, limits, on_iteration)
+    return search(slope_too, belief, sample, update, settings.iterations, limits, on_iteration)
+
+
+def descend(
+    belief: Belief, candidates: Float[Tensor, "B S L A"], slope: Float[Tensor, "B S L A"], rate: float
+) -> Belief:
+    """Move the candidates down by one step of Adam."""
+    step = belief.step + 1
+    mean = DECAY * belief.slope + (1 - DECAY) * slope
+    square = DECAY_OF_SQUARES * belief.square + (1 - DECAY_OF_SQUARES) * slope.square()
+    scale = (square / (1 - DECAY_OF_SQUARES**step)).sqrt() + EPSILON
+    moved = candidates - rate * mean / (1 - DECAY**step) / scale
+    return replace(belief, candidates=moved, slope=mean, square=square, step=step)

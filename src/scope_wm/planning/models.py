@@ -1,25 +1,20 @@
-"""What a planner can plan with: a learned world model, or the simulator itself.
+"""What a planner can plan with: the seam, and the simulator itself.
 
-Both turn observations and goals into a `Cost` of standardised candidates, and plans into actions of the task.
-The learned model sees images and proprio only. The simulator sees states: it is the upper bound that tells
-errors of the planner from errors of the model.
+A model turns observations and goals into a `Cost` of standardised candidates, and plans into actions of the
+task. A learned model (`planning/latent.py`) sees images and proprio only. The simulator sees states: it is
+the upper bound that tells errors of the planner from errors of the model.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Float64, UInt8
 from torch import Tensor
 
-from scope_wm.model.encoder import Encoder
-from scope_wm.model.rollout import rollout
-from scope_wm.model.world_model import WorldModel
-from scope_wm.planning.objective import Goal, frame_costs, last_frame
 from scope_wm.planning.search import Cost
 from scope_wm.tasks.task import Task, episode_rng
-from scope_wm.types import Statistics
 
 SCALE_EPISODES = 5
 
@@ -33,14 +28,29 @@ class Observations:
     states: Float64[np.ndarray, "B state"] | None = None
 
 
+V = TypeVar("V")
+
+
 @runtime_checkable
-class PlanningModel(Protocol):
-    """A model that can tell which plans are good."""
+class PlanningModel(Protocol[V]):
+    """A model that can tell which plans are good, from its own view V of observations.
+
+    A view is a dataclass of arrays with one row for each problem.
+    """
 
     action_width: int  # A: that of the task times frameskip
 
-    def cost(self, now: Observations, goal: Observations) -> Cost:
-        """Return the cost of plans that begin now and should end at the goal."""
+    @property
+    def device(self) -> torch.device:
+        """Return where searches are to run."""
+        ...
+
+    def see(self, observations: Observations) -> V:
+        """Take in what is observed, once for all candidates and all steps that need it."""
+        ...
+
+    def cost(self, now: V, goal: V, previous: V | None = None) -> Cost:
+        """Return the cost of plans that begin now and should end at the goal; `previous` was seen before."""
         ...
 
     def task_actions(self, plan: Float[Tensor, "B L A"]) -> Float64[np.ndarray, "B steps action"]:
@@ -82,48 +92,11 @@ def policy_scale(task: Task) -> ActionScale:
     return ActionScale(mean=np.mean(actions, axis=0), std=np.std(actions, axis=0), frameskip=task.frameskip)
 
 
-class LatentModel:
-    """A learned world model with its frozen encoder; `alpha` weighs the proprio part of the cost."""
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """What the simulator sees of each of B problems."""
 
-    def __init__(
-        self,
-        world_model: WorldModel,
-        encoder: Encoder,
-        statistics: Statistics,
-        *,
-        frameskip: int,
-        alpha: float,
-    ) -> None:
-        self.world_model = world_model
-        self.encoder = encoder
-        self.statistics = statistics
-        self.alpha = alpha
-        self.scale = ActionScale(mean=statistics.action_mean, std=statistics.action_std, frameskip=frameskip)
-        self.action_width = self.scale.width
-        self.task_actions = self.scale.to_task
-
-    def cost(self, now: Observations, goal: Observations) -> Cost:
-        """Encode both once; a cost imagines every candidate from there."""
-        model, (visual, proprio) = self.world_model, self.seen(now)
-        goal_visual, goal_proprio = self.seen(goal)
-        target = Goal(visual=goal_visual.unsqueeze(1), proprio=model.fuse.proprio(goal_proprio).unsqueeze(1))
-
-        def cost(candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:
-            problems, samples = candidates.shape[:2]
-            images, bodies = (part.repeat_interleave(samples, dim=0) for part in (visual, proprio))
-            actions = candidates.flatten(0, 1).to(visual.device)
-            frames = rollout(model, images, bodies, actions).unflatten(0, (problems, samples))
-            return last_frame(frame_costs(model.fuse, frames, target, self.alpha)).to(candidates.device)
-
-        return cost
-
-    def seen(self, observations: Observations) -> tuple[Tensor, Tensor]:
-        """Return visual tokens and standardised proprio on the model's device."""
-        device = next(self.world_model.parameters()).device
-        standard = (observations.proprio - self.statistics.proprio_mean) / self.statistics.proprio_std
-        with torch.no_grad():
-            visual = self.encoder(torch.from_numpy(observations.images).to(device))
-        return visual, torch.from_numpy(standard).to(device, visual.dtype)
+    states: Float64[np.ndarray, "B state"]
 
 
 class SimulatorModel:
@@ -134,11 +107,16 @@ class SimulatorModel:
         self.scale = scale
         self.action_width = scale.width
         self.task_actions = scale.to_task
+        self.device = torch.device("cpu")
 
-    def cost(self, now: Observations, goal: Observations) -> Cost:
-        """Return the cost of plans by where they really end."""
-        if now.states is None or goal.states is None:
+    def see(self, observations: Observations) -> States:
+        """Take the states: the simulator plans with nothing else."""
+        if observations.states is None:
             raise ValueError("expected observations with states: the simulator plans with nothing else")
+        return States(states=observations.states)
+
+    def cost(self, now: States, goal: States, previous: States | None = None) -> Cost:
+        """Return the cost of plans by where they really end."""
         starts, goals = now.states, goal.states
 
         def cost(candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:

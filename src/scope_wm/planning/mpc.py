@@ -6,11 +6,13 @@ never in between, and a problem that has succeeded stops. The simulator never en
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
 
 from scope_wm.elite_bank import EliteBank
 from scope_wm.planning.models import Observations, PlanningModel
@@ -18,6 +20,8 @@ from scope_wm.planning.planners import StepPlanner
 from scope_wm.planning.search import Limits, OnIteration, Plan, standard_start
 from scope_wm.tasks.task import Task
 from scope_wm.types import Problem, State
+
+V = TypeVar("V", bound=Any)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,7 @@ class Controller:
 
     def __init__(
         self,
-        model: PlanningModel,
+        model: PlanningModel[Any],
         planner: StepPlanner,
         settings: MPCSettings,
         *,
@@ -46,11 +50,12 @@ class Controller:
         self.settings = settings
         self.limits = limits
         self.on_iteration = on_iteration
-        self._goals: Observations | None = None
+        self._goal: Any = None
 
     def reset(self, goals: Observations, seeds: Sequence[int]) -> None:
         """Begin with new goals; the searches of a problem depend on its seed, whatever others are planned."""
-        self._goals = goals
+        self._goal = self.model.see(goals)
+        self._previous: Any = None
         self._seeds = list(seeds)
         self._bank: EliteBank | None = None
         self._step = 0
@@ -58,21 +63,25 @@ class Controller:
     @torch.no_grad()
     def act(self, now: Observations) -> tuple[Float64[np.ndarray, "B steps action"], Plan]:
         """Return the actions to execute for each problem, in units of the task, and the plan behind them."""
-        if self._goals is None:
+        if self._goal is None:
             raise ValueError("expected reset with a goal before the first act")
-        cost = self.model.cost(now, self._goals)
-        start = standard_start(len(self._seeds), self.settings.horizon, self.model.action_width)
+        if len(now.images) != len(self._seeds):
+            raise ValueError(f"expected to see {len(self._seeds)} problems, got {len(now.images)}")
+        model, seen = self.model, self.model.see(now)
+        cost = model.cost(seen, self._goal, self._previous)
+        start = standard_start(len(self._seeds), self.settings.horizon, model.action_width, model.device)
         generators = [search_generator(self.settings.seed, seed, self._step) for seed in self._seeds]
         plan, self._bank = self.planner(
             cost, start, generators, self._bank, limits=self.limits, on_iteration=self.on_iteration
         )
+        self._previous = seen
         self._step += 1
-        return self.model.task_actions(plan.actions), plan
+        return model.task_actions(plan.actions), plan
 
     def keep(self, unsolved: Bool[np.ndarray, " B"]) -> None:
-        """Go on with some of the problems; goals, seeds and bank follow them."""
+        """Go on with some of the problems; goal, what was seen last, seed and bank follow them."""
         rows = np.flatnonzero(unsolved)
-        self._goals = None if self._goals is None else select(self._goals, rows)
+        self._goal, self._previous = (part and select(part, rows) for part in (self._goal, self._previous))
         self._seeds = [self._seeds[row] for row in rows]
         self._bank = None if self._bank is None else self._bank.of(torch.from_numpy(rows))
 
@@ -85,6 +94,8 @@ class StepRecord:
     state: State  # after the last of them
     plan_seconds: float
     samples: int
+    planned: Float[Tensor, "L A"]  # the actions as they were planned, standardised
+    trace: Float64[np.ndarray, " iterations"]  # the lowest cost of every iteration of the search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,13 +127,17 @@ def solve(
         now = observe_states(task, [outcomes[i].state for i in active])
         began = time.perf_counter()
         actions, plan = controller.act(now)
-        seconds, samples = (
-            (time.perf_counter() - began) / len(active),
-            plan.trace.shape[0] * plan.costs.shape[1],
-        )
-        for i, block in zip(active, actions, strict=True):
+        seconds = (time.perf_counter() - began) / len(active)
+        for row, (i, block) in enumerate(zip(active, actions, strict=True)):
             state = execute(task, outcomes[i].state, block)
-            record = StepRecord(actions=block, state=state, plan_seconds=seconds, samples=samples)
+            record = StepRecord(
+                actions=block,
+                state=state,
+                plan_seconds=seconds,
+                samples=plan.samples,
+                planned=plan.actions[row],
+                trace=plan.trace[:, row].cpu().double().numpy(),
+            )
             solved = task.success(state, problems[i].goal)
             outcomes[i] = replace(outcomes[i], success=solved, steps=(*outcomes[i].steps, record))
         if on_step is not None:
@@ -153,10 +168,9 @@ def observe_states(task: Task, states: Sequence[State]) -> Observations:
     return Observations(images=np.stack(images), proprio=np.stack(proprio), states=np.stack(states))
 
 
-def select(observations: Observations, rows: np.ndarray) -> Observations:
-    """Return the observations of some of the problems."""
-    states = None if observations.states is None else observations.states[rows]
-    return Observations(images=observations.images[rows], proprio=observations.proprio[rows], states=states)
+def select(seen: V, rows: Int64[np.ndarray, " rows"]) -> V:
+    """Return what is seen of some of the problems."""
+    return replace(seen, **{part.name: getattr(seen, part.name)[rows] for part in fields(seen)})
 
 
 def search_generator(run_seed: int, problem_seed: int, step: int) -> torch.Generator:

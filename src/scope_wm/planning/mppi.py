@@ -25,6 +25,11 @@ class MPPISettings:
     temperature: float = 0.1
     shrink: float = 0.8
 
+    def __post_init__(self) -> None:
+        """Refuse a search that cannot work."""
+        if self.samples < 1 or not self.temperature > 0:
+            raise ValueError(f"expected at least one sample and a temperature above 0, got {self}")
+
 
 def mppi(
     cost: Cost,
@@ -53,6 +58,8 @@ def mppi(
 def weights(costs: Float[Tensor, "B S"], temperature: float) -> Float[Tensor, "B S"]:
     """Return the share of every candidate; one that costs NaN or infinity has none."""
     usable = costs.isfinite()
+    if not usable.any(dim=1).all():
+        raise ValueError("no candidate of a problem has a finite cost: NaN or infinite, none can be weighed")
     excess = costs - torch.where(usable, costs, torch.inf).amin(1, keepdim=True)
     squares = torch.where(usable, excess, 0.0).square().sum(1, keepdim=True)
     spread = (squares / usable.sum(1, keepdim=True)).sqrt()

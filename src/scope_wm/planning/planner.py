@@ -12,18 +12,17 @@ It is the `Controller` of the evaluation with a single problem: what was measure
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
 
-from scope_wm.model.checkpoint import TrainedModel
-from scope_wm.planning.models import LatentModel, Observations
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import AUTO, ModelSettings, load_latent_model
+from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import Controller, MPCSettings
-from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS
 from scope_wm.planning.search import Limits
 from scope_wm.tasks.task import checked
-from scope_wm.types import IMAGE_SIZE, UsageError
+from scope_wm.types import IMAGE_SIZE
 
 CHUNK = 50  # candidates imagined at a time: a deadline is checked in between
 
@@ -42,13 +41,14 @@ class Planner:
         planner: str = "eb-cem",
         horizon: int = 5,
         deadline: float | None = None,
-        device: str = "cpu",
+        device: str = AUTO,
         encoder: str | None = None,
     ) -> "Planner":
         """Load a model directory or hub id.
 
         `horizon` counts world-model actions, each of several steps of the robot. `deadline` is in seconds for
-        each search. `encoder` names the frozen encoder's directory if it is not where the model says.
+        each search. `device` is where the model runs; "auto" is a GPU if there is one. `encoder` names the
+        frozen encoder's directory if it is not where the model says.
         """
         if planner not in PLANNERS:
             raise ValueError(f"expected a planner of {', '.join(PLANNERS)}, got {planner!r}")
@@ -57,7 +57,7 @@ class Planner:
         if deadline is not None and not deadline > 0:
             raise ValueError(f"expected a deadline above 0 seconds, got {deadline}")
         settings, limits = MPCSettings(horizon=horizon), Limits(chunk=CHUNK, seconds=deadline)
-        model = load_latent_model(source, encoder=encoder, device=device)
+        model = load_latent_model(ModelSettings(model=str(source), encoder=encoder, device=device))
         return Planner(model, Controller(model, PLANNERS[planner], settings, limits=limits))
 
     def reset(self, goal_image: ArrayLike, goal_proprio: ArrayLike, seed: int = 0) -> None:
@@ -78,23 +78,3 @@ class Planner:
             )
         body = checked(f"{of}proprio", proprio, len(self.model.statistics.proprio_mean))
         return Observations(images=pixels[None], proprio=body[None].astype(np.float32))
-
-
-def load_latent_model(
-    source: str | Path, *, task: str | None = None, encoder: str | None = None, device: str = "cpu"
-) -> LatentModel:
-    """Load a trained model and its encoder, ready to plan; if `task` is given it must be the model's."""
-    trained = TrainedModel.from_pretrained(source)
-    config = trained.config
-    if task not in (None, config.task):
-        raise UsageError(f"expected a model of {task}, {source} is one of {config.task}")
-    eye = trained.load_encoder(encoder)
-    if isinstance(eye, torch.nn.Module):
-        eye.to(device)
-    return LatentModel(
-        trained.world_model.to(device).requires_grad_(False),
-        eye,
-        config.statistics,
-        frameskip=config.frameskip,
-        alpha=proprio_weight(config.task),
-    )

@@ -1,18 +1,21 @@
 """What every optimiser of action sequences shares: the cost it lowers, where it starts, what it returns.
 
 A cost maps candidates [B S L A] to [B S]; a planner knows nothing else of a model. Actions are standardised,
-so a search starts from mean 0 and std 1. Every problem has a generator of its own, and its noise
-is drawn before anything is cut to chunks: neither the batch nor the chunks change a plan.
+so a search starts from mean 0 and std 1, or from any other `Gaussian`, such as the rest of an earlier plan.
+Every problem has a generator of its own, and its noise is drawn before anything is cut to chunks: neither
+the batch nor the chunks nor the device change what a search draws.
 """
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from scope_wm.planning.memory import fair_share
 
 
 @runtime_checkable
@@ -21,6 +24,15 @@ class Cost(Protocol):
 
     def __call__(self, candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:
         """Return the cost of every candidate of every problem."""
+        ...
+
+
+@runtime_checkable
+class SizedCost(Cost, Protocol):
+    """A cost that knows how much memory it takes to judge a candidate."""
+
+    def bytes_per_candidate(self, horizon: int) -> int:
+        """Return about how many bytes one candidate of one problem takes."""
         ...
 
 
@@ -45,18 +57,47 @@ def standard_start(problems: int, horizon: int, action: int, device: torch.devic
     return Gaussian(mean=mean, std=torch.ones_like(mean))
 
 
+def warm_start(actions: Float[Tensor, "B L A"], executed: int) -> Gaussian:
+    """Return what is left of a plan after its first actions, 0 where it ends, with a spread of 1 again."""
+    if not 0 <= executed <= actions.shape[1]:
+        raise ValueError(f"expected 0 to {actions.shape[1]} executed actions, got {executed}")
+    mean = torch.zeros_like(actions)
+    mean[:, : actions.shape[1] - executed] = actions[:, executed:]
+    return Gaussian(mean=mean, std=torch.ones_like(mean))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a search may do: actions within bounds, so many candidates at a time (memory), so many seconds."""
+    """What a search may take.
+
+    `low` and `high` bound standardised actions. `chunk` is how many candidates of each problem are judged at
+    a time, at most. `memory` is in bytes: no more candidates at a time than fit, by the cost's own estimate,
+    but at least one; it is a share of the machine if it is not given. `seconds` is checked between chunks.
+    """
 
     low: Float[Tensor, " A"] | None = None
     high: Float[Tensor, " A"] | None = None
     chunk: int | None = None
+    memory: int | None = None
     seconds: float | None = None
 
     def bound(self, actions: Float[Tensor, "*B L A"]) -> Float[Tensor, "*B L A"]:
         """Bring actions within the bounds."""
-        return actions if self.low is None and self.high is None else actions.clamp(self.low, self.high)
+        if self.low is None and self.high is None:
+            return actions
+        low, high = (None if end is None else end.to(actions.device) for end in (self.low, self.high))
+        return actions.clamp(low, high)
+
+    def at_a_time(self, cost: Cost, candidates: Float[Tensor, "B S L A"]) -> int:
+        """Return how many candidates of each problem are judged at a time."""
+        problems, samples, horizon = candidates.shape[:3]
+        chunk = samples if self.chunk is None else self.chunk
+        if isinstance(cost, SizedCost):
+            memory = fair_share(candidates.device) if self.memory is None else self.memory
+            chunk = min(chunk, memory // (problems * cost.bytes_per_candidate(horizon)))
+        elif self.memory is not None:
+            raise ValueError("expected a cost that tells its bytes_per_candidate: a memory limit needs that")
+        return max(1, chunk)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +108,7 @@ class Plan:
     candidates: Float[Tensor, "B S L A"]
     costs: Float[Tensor, "B S"]
     trace: Float[Tensor, "iterations B"]  # the lowest cost of every complete iteration
+    samples: int  # candidates judged for each problem, in all iterations
 
 
 @runtime_checkable
@@ -103,17 +145,18 @@ def search(
     def out_of_time() -> bool:
         return limits.seconds is not None and time.monotonic() - began >= limits.seconds
 
-    plan, trace = None, list[Tensor]()
+    plan, trace, samples = None, list[Tensor](), 0
     for iteration in range(iterations):
         candidates = limits.bound(sample(belief, iteration))
-        costs = score(cost, candidates, limits.chunk, out_of_time)
+        costs = score(cost, candidates, limits.at_a_time(cost, candidates), out_of_time)
+        samples += costs.shape[1]
         if costs.shape[1] < candidates.shape[1]:
-            return plan or best_scored(candidates, costs)
+            return best_scored(candidates, costs) if plan is None else replace(plan, samples=samples)
         belief = update(belief, candidates, costs)
-        candidates, costs = candidates.detach(), costs.detach()
         trace.append(costs.gather(1, lowest(costs, 1)).squeeze(1))
         actions = limits.bound(belief.actions)  # the mean of elites on a bound may be rounded beyond it
-        plan = Plan(actions=actions, candidates=candidates, costs=costs, trace=torch.stack(trace))
+        lows = torch.stack(trace)
+        plan = Plan(actions=actions, candidates=candidates, costs=costs, trace=lows, samples=samples)
         if on_iteration is not None:
             on_iteration(plan)
         if out_of_time():
@@ -124,11 +167,11 @@ def search(
 
 
 def score(
-    cost: Cost, candidates: Float[Tensor, "B S L A"], chunk: int | None, out_of_time: Callable[[], bool]
+    cost: Cost, candidates: Float[Tensor, "B S L A"], chunk: int, out_of_time: Callable[[], bool]
 ) -> Float[Tensor, "B scored"]:
     """Return the costs of the candidates, chunk by chunk; of fewer than all when the time is over."""
     costs = []
-    for part in candidates.split(chunk or candidates.shape[1], dim=1):
+    for part in candidates.split(chunk, dim=1):
         costs.append(cost(part))
         if out_of_time():
             break
@@ -144,13 +187,16 @@ def best_scored(candidates: Float[Tensor, "B S L A"], costs: Float[Tensor, "B sc
         candidates=scored,
         costs=costs,
         trace=costs.gather(1, best).T,
+        samples=costs.shape[1],
     )
 
 
 def normal(
     generators: Sequence[torch.Generator], shape: Sequence[int], like: Tensor
 ) -> Float[Tensor, "B ..."]:
-    """Draw standard normal noise of this shape for each problem from its own generator."""
+    """Draw standard normal noise of this shape for each problem from its own generator, and where that is."""
+    if len(generators) != len(like):
+        raise ValueError(f"expected a generator for each of {len(like)} problems, got {len(generators)}")
     drawn = [torch.randn(tuple(shape), generator=g, device=g.device, dtype=like.dtype) for g in generators]
     return torch.stack(drawn).to(like.device)
 

@@ -2,101 +2,104 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isqrt
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+import tyro
+from jaxtyping import Bool, Float
+from torch import Tensor
 
 from scope_wm.data.play import write_mp4
-from scope_wm.data.problems import problem_from_store
-from scope_wm.data.split import open_splits
-from scope_wm.evaluate.settings import PROTOCOLS, SIMULATOR, PlannerName, TaskName, expect_at_least
-from scope_wm.planning.models import LatentModel, Observations, PlanningModel, SimulatorModel, policy_scale
-from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, observe_states, solve
-from scope_wm.planning.planner import CHUNK, load_latent_model
-from scope_wm.planning.planners import PLANNERS
-from scope_wm.planning.search import Limits, Plan
+from scope_wm.evaluate.instances import problem_source
+from scope_wm.evaluate.models import simulator_scale
+from scope_wm.evaluate.settings import (
+    PROTOCOLS,
+    SearchSettings,
+    TaskName,
+    expect_at_least,
+    expect_plannable,
+    home,
+)
+from scope_wm.model.decoder import GRID, Decoder, to_uint8
+from scope_wm.model.directory import CONFIG
+from scope_wm.planning.latent import LatentModel, Seen, imagine
+from scope_wm.planning.load import ModelSettings, load_latent_model
+from scope_wm.planning.models import PlanningModel, SimulatorModel
+from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
 from scope_wm.report.plan_video import Scene, Story, video
 from scope_wm.tasks import TASKS
 from scope_wm.tasks.task import Task
-from scope_wm.types import Problem, UsageError
+from scope_wm.types import Image, State, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
     """Solve one problem and write a video of it.
 
-    The video shows what happened, the goal, the cost of the best candidate in every iteration of a search,
-    and which tokens of the image a sparse model gives full dynamics.
+    The video shows what happened, the goal, and the cost of the best candidate in every iteration of a
+    search; of a learned model, the end that it imagines, if there is a decoder to draw it, and which tokens
+    of the image get full dynamics, if not all do.
 
-    Example: scope-wm plan --task push_t --model simulator --seed 7 --out plan.mp4
+    Example: scope-wm plan --task push_t --model simulator --seed 7
     """
 
     task: TaskName
     """what to do"""
-    model: str
-    """directory or hub id of a model, or the word simulator: plan with the true dynamics"""
-    out: Path
-    """video to write, .mp4"""
+    model: Annotated[ModelSettings, tyro.conf.arg(name="")]
+    search: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
+    out: Path | None = None
+    """video to write, .mp4; None: plan/MODEL-PLANNER-SEED.mp4 beside the model, or in runs/TASK"""
     seed: int = 0
     """which problem"""
-    planner: PlannerName = "eb-cem"
-    """how to search"""
-    max_steps: int | None = None
-    """plans at most; None: 15, and 7 for rope and granular"""
     problems_from: Path | None = None
     """a store: start and goal are from one of its validation episodes; None: the task draws them"""
-    encoder: str | None = None
-    """directory of the model's frozen encoder, if it is not where the model says"""
-    device: str = "cpu"
-    """where the model runs, such as cuda"""
+    decoder: Path | None = None
+    """directory of a decoder, to draw the imagined end; None: `decoder` beside the model, if it is there"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done before anything is."""
-        expect_at_least(self, {"seed": 0, "max_steps": 1})
-        if self.out.suffix != ".mp4":
+        expect_at_least(self, {"seed": 0})
+        expect_plannable(self.model, self.search)
+        if self.path.suffix != ".mp4":
             raise UsageError(f"expected --out to end with .mp4, got {self.out}")
-        if self.model == SIMULATOR and self.planner == "gradient":
-            raise UsageError("the simulator has no gradient: choose another --planner")
-        if self.model == SIMULATOR and self.encoder is not None:
-            raise UsageError("the simulator sees states: it takes no --encoder")
+        if self.model.simulated and self.decoder is not None:
+            raise UsageError("the simulator imagines no images: it takes no --decoder")
+
+    @property
+    def path(self) -> Path:
+        """Return the video to write."""
+        name = f"{Path(self.model.model).name}-{self.search.planner}-{self.seed}.mp4"
+        return self.out or home(self.task, self.model) / "plan" / name
 
 
 def plan(settings: PlanSettings) -> None:
     """Solve the problem, tell how each step goes, and write the video."""
     task = TASKS[settings.task]()
-    problem, model = choose_problem(settings, task), load_model(settings, task)
-    protocol = PROTOCOLS[settings.task]
-    mpc = MPCSettings(max_steps=settings.max_steps or protocol.max_steps)
-    plans: list[Plan] = []
-
-    def remember(latest: Plan) -> None:
-        if len(latest.trace) > 1:  # of the same search as the one before
-            plans.pop()
-        plans.append(latest)
-
-    controller = Controller(
-        model, PLANNERS[settings.planner], mpc, limits=Limits(chunk=CHUNK), on_iteration=remember
-    )
-    (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, plans, mpc.max_steps))
+    problem = problem_source(task, settings.problems_from)(settings.seed)
+    model, decoder = load_model(settings, task)
+    protocol, mpc = PROTOCOLS[settings.task], settings.search.mpc(settings.task, seed=0)
+    planner, limits = settings.search.step_planner(), settings.search.limits()
+    controller = Controller(model, planner, mpc, limits=limits)
+    (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, mpc.max_steps))
     distance = task.distance(outcome.state, problem.goal)
     result = verdict(outcome, distance, has_success=protocol.has_success)
     story = Story(
         task=settings.task,
-        note=f"{settings.planner}, {Path(settings.model).name}, problem {settings.seed}",
+        note=f"{settings.search.planner}, {Path(settings.model.model).name}, problem {settings.seed}",
         goal=observe_states(task, [problem.goal]).images[0],
-        scenes=scenes(task, model, outcome, plans),
+        scenes=scenes(task, outcome, model, decoder),
         max_steps=mpc.max_steps,
         verdict=result,
         success=outcome.success,
     )
-    settings.out.parent.mkdir(parents=True, exist_ok=True)
-    write_mp4(settings.out, video(story))
+    settings.path.parent.mkdir(parents=True, exist_ok=True)
+    write_mp4(settings.path, video(story))
     print(f"{result}, {sum(step.plan_seconds for step in outcome.steps):.1f} s of planning")
-    print(settings.out)
+    print(settings.path)
 
 
 def verdict(outcome: Outcome, distance: float, *, has_success: bool) -> str:
@@ -106,31 +109,35 @@ def verdict(outcome: Outcome, distance: float, *, has_success: bool) -> str:
     return f"{end} after {count} step{'' if count == 1 else 's'}"
 
 
-def choose_problem(settings: PlanSettings, task: Task) -> Problem:
-    """Return the problem of the seed."""
-    if settings.problems_from is None:
-        return task.sample_problem(settings.seed)
-    return problem_from_store(open_splits(settings.problems_from).validation, task, settings.seed)
+def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], Decoder | None]:
+    """Return what is planned with, and what draws what it imagines, if there is such a thing."""
+    chosen = settings.model
+    if chosen.simulated:
+        return SimulatorModel(task, simulator_scale(settings.task, settings.problems_from)), None
+    model = load_latent_model(chosen, settings.task)
+    beside = Path(chosen.model).resolve().parent / "decoder"
+    directory = settings.decoder or (beside if (beside / CONFIG).is_file() else None)
+    if directory is None:
+        return model, None
+    decoder = Decoder.from_pretrained(directory).to(model.device)
+    tokens = model.world_model.fuse.config
+    if (decoder.config.visual, GRID**2) != (tokens.visual, tokens.num_tokens):
+        raise UsageError(
+            f"expected a decoder of {tokens.num_tokens} tokens with {tokens.visual} channels, as the model "
+            f"has: {directory} draws {GRID**2} with {decoder.config.visual}"
+        )
+    return model, decoder
 
 
-def load_model(settings: PlanSettings, task: Task) -> PlanningModel:
-    """Return what is planned with."""
-    if settings.model == SIMULATOR:
-        return SimulatorModel(task, policy_scale(task))
-    return load_latent_model(
-        settings.model, task=settings.task, encoder=settings.encoder, device=settings.device
-    )
-
-
-def teller(task: Task, plans: list[Plan], max_steps: int) -> Callable[[list[Outcome]], None]:
+def teller(task: Task, max_steps: int) -> Callable[[list[Outcome]], None]:
     """Return a function that tells, after every step, how far it has led."""
 
     def tell(outcomes: list[Outcome]) -> None:
-        steps, problem = outcomes[0].steps, outcomes[0].problem
-        distance = task.distance(steps[-1].state, problem.goal)
-        cost, seconds = float(plans[-1].trace[-1, 0]), steps[-1].plan_seconds
+        steps, goal = outcomes[0].steps, outcomes[0].problem.goal
+        step, distance = steps[-1], task.distance(steps[-1].state, goal)
         print(
-            f"step {len(steps):>2}/{max_steps}  cost {cost:.4g}  distance {distance:.4g}  {seconds:.1f} s",
+            f"step {len(steps):>2}/{max_steps}  cost {step.trace[-1]:.4g}  distance {distance:.4g}  "
+            f"{step.plan_seconds:.1f} s",
             file=sys.stderr,
             flush=True,
         )
@@ -138,36 +145,54 @@ def teller(task: Task, plans: list[Plan], max_steps: int) -> Callable[[list[Outc
     return tell
 
 
-def scenes(task: Task, model: PlanningModel, outcome: Outcome, plans: list[Plan]) -> list[Scene]:
+def scenes(task: Task, outcome: Outcome, model: PlanningModel[Any], decoder: Decoder | None) -> list[Scene]:
     """Play the executed actions again, step by step, with what the model made of the state before them."""
-    found, before = list[Scene](), outcome.problem.start
-    for step, chosen in zip(outcome.steps, plans, strict=True):
-        kept = kept_tokens(model, observe_states(task, [before]), chosen)
-        task.set_state(before)
-        frames, distances = [task.render()], [task.distance(before, outcome.problem.goal)]
-        for action in step.actions:
-            task.advance(action)
-            frames.append(task.render())
-            distances.append(task.distance(task.state(), outcome.problem.goal))
-        trace = chosen.trace[:, 0].double().numpy()
-        found.append(Scene(frames=np.stack(frames), distances=distances, trace=trace, kept=kept))
-        before = step.state
+    found, state, previous = list[Scene](), outcome.problem.start, None
+    for step in outcome.steps:
+        scene = play(task, state, step, outcome.problem.goal)
+        if isinstance(model, LatentModel):
+            now, planned = model.see(observe_states(task, [state])), step.planned[None]
+            kept = kept_tokens(model, now, planned, previous)
+            end = None if decoder is None else imagined_end(model, decoder, now, planned, previous)
+            scene, previous = replace(scene, kept=kept, imagined=end), now
+        found.append(scene)
+        state = step.state
     return found
+
+
+def play(task: Task, state: State, step: StepRecord, goal: State) -> Scene:
+    """Play the actions of one step, and draw the frame after each."""
+    task.set_state(state)
+    frames, distances = [task.render()], [task.distance(state, goal)]
+    for action in step.actions:
+        task.advance(action)
+        frames.append(task.render())
+        distances.append(task.distance(task.state(), goal))
+    return Scene(frames=np.stack(frames), distances=distances, trace=step.trace)
 
 
 @torch.no_grad()
 def kept_tokens(
-    model: PlanningModel, now: Observations, chosen: Plan
+    model: LatentModel, now: Seen, planned: Float[Tensor, "1 L A"], previous: Seen | None
 ) -> Bool[np.ndarray, "side side"] | None:
     """Tell which patches of the observed image get full dynamics for the first planned action, if not all.
 
     A selector that draws at random does so afresh here.
     """
-    if not isinstance(model, LatentModel):
-        return None
-    visual, proprio = model.seen(now)
-    fuse = model.world_model.fuse
-    action = fuse.action(chosen.actions[:, 0].to(visual.device))
-    indices = model.world_model.select(fuse(visual, fuse.proprio(proprio), action))
-    kept = torch.zeros(visual.shape[:2], dtype=torch.bool).scatter(1, indices.cpu(), True)
+    world_model, fuse = model.world_model, model.world_model.fuse
+    action = fuse.action(planned[:, 0])
+    tokens = fuse(now.visual, fuse.proprio(now.proprio), action)
+    before = None if previous is None else fuse(previous.visual, fuse.proprio(previous.proprio), action)
+    indices = world_model.select(tokens, before)
+    kept = torch.zeros(now.visual.shape[:2], dtype=torch.bool).scatter(1, indices.cpu(), True)
     return None if kept.all() else kept.reshape(isqrt(kept.numel()), -1).numpy()
+
+
+@torch.no_grad()
+def imagined_end(
+    model: LatentModel, decoder: Decoder, now: Seen, planned: Float[Tensor, "1 L A"], previous: Seen | None
+) -> Image:
+    """Draw the last frame that the model imagines of the chosen actions."""
+    frames = imagine(model.world_model, now, planned, previous)
+    visual, *_ = model.world_model.fuse.split(frames[:, -1])
+    return to_uint8(decoder(visual))[0].cpu().numpy()

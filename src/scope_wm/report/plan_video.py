@@ -1,4 +1,4 @@
-"""The video of one solved problem: what is seen now, the goal, the tokens kept, and the cost of every search.
+"""The video of one problem: now, the goal, the imagined end, the tokens kept, the cost of every search.
 
 Each step of control is first planned, while the curve of its costs grows, and then acted out. The kept tokens
 are those of the image that was planned from; the rest of it is dimmed.
@@ -35,7 +35,8 @@ class Scene:
     frames: UInt8[np.ndarray, "T 224 224 3"]
     distances: list[float]
     trace: Float64[np.ndarray, " iterations"]
-    kept: Bool[np.ndarray, "side side"] | None
+    kept: Bool[np.ndarray, "side side"] | None = None
+    imagined: Image | None = None  # the end that the model expects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ def draw(story: Story, moment: Moment) -> Picture:
     """Draw one picture of the video."""
     scene, solved = story.scenes[moment.scene], story.success and moment.status == story.verdict
     panels = {"now": enlarged(scene.frames[moment.frame]), "goal": enlarged(story.goal)}
+    if scene.imagined is not None:
+        panels["imagined end of this step"] = enlarged(scene.imagined)
     if scene.kept is not None:
         title = f"{scene.kept.sum()} of {scene.kept.size} tokens kept"
         panels[title] = spotlight(enlarged(scene.frames[0]), scene.kept)
@@ -122,7 +125,7 @@ def outlined(picture: Picture, colour: Colour, thickness: int) -> Picture:
 
 def spotlight(picture: Picture, kept: Bool[np.ndarray, "side side"]) -> Picture:
     """Dim the patches that are not kept, and draw the border between them and those that are."""
-    mask = cv2.resize(kept.astype(np.uint8), (PANEL, PANEL), interpolation=cv2.INTER_NEAREST)
+    mask = cv2.resize(kept.astype(np.uint8), picture.shape[1::-1], interpolation=cv2.INTER_NEAREST)
     lit = np.where(mask[..., None] == 1, picture, DIMMED * picture).astype(np.uint8)
     outlines, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
     return cv2.drawContours(lit, outlines, -1, AMBER, 2)

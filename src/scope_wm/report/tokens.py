@@ -21,7 +21,7 @@ from PIL import Image as Canvas
 from torch import Tensor
 
 from scope_wm.data.play import GAP, LABEL_WIDTH, MARGIN, PAPER, ROW_GAP, place, write
-from scope_wm.model.encoder import Encoder, HubConfig, HubEncoder
+from scope_wm.model.encoder import Encoder, EncoderConfig, HubEncoder
 from scope_wm.model.reduced import fit_pca
 from scope_wm.tasks import TASKS
 from scope_wm.tasks.task import Task, episode_rng
@@ -53,7 +53,7 @@ class TokensSettings:
 
 def draw_tokens(settings: TokensSettings) -> None:
     """Draw the picture and write it."""
-    encoder = HubEncoder(HubConfig(source=settings.encoder, layer=settings.layer))
+    encoder = HubEncoder(EncoderConfig(source=settings.encoder, layer=settings.layer))
     frames = {name: sample_frames(task(), settings.frames, settings.seed) for name, task in TASKS.items()}
     tokens = {name: encode(encoder, pictures) for name, pictures in frames.items()}
     trend = smooth_trend(torch.cat(list(tokens.values())).mean(0))
