@@ -14,36 +14,35 @@ import sys, torch
 from scope_wm.background import ForegroundDelta
 from scope_wm.evaluate.memory import PeakMemory
 from scope_wm.model.predictor import Predictor
-from scope_wm.model.rollout import rollout
+from scope_wm.model.fast_rollout import bytes_to_imagine, last_imagined
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel
-from scope_wm.planning.latent import rollout_bytes
 from scope_wm.selector import DistilledSelector, RelevanceHead
 
-k, horizon = map(int, sys.argv[1:])
+k, horizon, depth = map(int, sys.argv[1:])
 fuse = Fuse(TokenConfig(proprio=4, action=10))
-predictor = Predictor(width=404, num_tokens=196, history=3, transformer=TransformerConfig(depth=1))
+predictor = Predictor(width=404, num_tokens=196, history=3, transformer=TransformerConfig(depth=depth))
 selector = DistilledSelector(RelevanceHead(visual=384, embedding=10), k)
 model = WorldModel(fuse, predictor, selector, ForegroundDelta(404)).eval()
 
 
 @torch.no_grad()
 def imagine(count):
-    rollout(model, torch.ones(count, 196, 384), torch.ones(count, 4), torch.ones(count, horizon, 10))
+    last_imagined(model, torch.ones(count, 196, 384), torch.ones(count, 4), torch.ones(count, horizon, 10))
 
 
 imagine(1)
 memory = PeakMemory(torch.device("cpu"))
 memory.restart()
 imagine(10)
-print(memory.peak() / (10 * rollout_bytes(model, horizon)))
+print(memory.peak() / (10 * bytes_to_imagine(model)))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
-@pytest.mark.parametrize(("k", "horizon"), [(98, 5), (32, 2)])
-def test_a_rollout_takes_about_what_is_estimated(k: int, horizon: int) -> None:
-    command = [sys.executable, "-c", MEASURE, str(k), str(horizon)]
+@pytest.mark.parametrize(("k", "horizon", "depth"), [(98, 4, 2), (32, 2, 6), (196, 2, 1)])
+def test_a_rollout_takes_about_what_is_estimated(k: int, horizon: int, depth: int) -> None:
+    command = [sys.executable, "-c", MEASURE, str(k), str(horizon), str(depth)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0.5 < float(shown.stdout) < 1.0
 

@@ -43,6 +43,33 @@ def imagine(
         yield frame
 
 
+def last_imagined(
+    model: WorldModel,
+    visual: Float[Tensor, "B N V"],
+    proprio: Float[Tensor, "B P"],
+    actions: Float[Tensor, "B L A"],
+    previous: Float[Tensor, "B N V"] | None = None,
+) -> Float[Tensor, "B N D"]:
+    """Return the last frame only."""
+    (last,) = deque(imagine(model, visual, proprio, actions, previous), maxlen=1)
+    return last
+
+
+def bytes_to_imagine(model: WorldModel) -> int:
+    """Estimate the memory that one rollout takes, beside the weights; it holds frames one by one.
+
+    Four frames; the background tokens at their widest, 13 values for each of their channels; of the kept
+    tokens 4 widths, thrice the widest layer, and the keys and values of earlier frames, in every layer.
+    """
+    tokens, transformer = model.fuse.config, model.predictor.transformer
+    kept, window, layers = model.selector.k, model.history, transformer.layers()
+    widest = max(layer.out_features for layer in transformer.modules() if isinstance(layer, nn.Linear))
+    inner = layers[0][0].to_out.in_features
+    seen = inner * (max(3, 2 * (window - 1)) * len(layers) + 4 * window) if window > 1 else 0
+    grid = tokens.width * (4 * tokens.num_tokens + 13 * (tokens.num_tokens - kept))
+    return (grid + kept * (4 * tokens.width + 3 * widest + seen)) * next(model.parameters()).element_size()
+
+
 class Follow:
     """What follows a frame, given those that it was asked about before."""
 
@@ -63,11 +90,12 @@ class Follow:
         after = self.window.predict(before, indices)
         self.earlier.append((before, indices))
         if self.split is None:
-            updated = self.model.background(frame, before, after, indices)
-            return placed(updated, indices, after)
-        others = complement(indices, frame.shape[1])
-        updated = self.split(rows(frame, others), before, after)
-        return placed(placed(torch.empty_like(frame), others, updated), indices, after)
+            following = self.model.background(frame, before, after, indices).clone()
+        else:
+            following, others = torch.empty_like(frame), complement(indices, frame.shape[1])
+            place(following, others, self.split(rows(frame, others), before, after))
+        place(following, indices, after)
+        return following
 
 
 class SplitDelta:
@@ -132,12 +160,11 @@ def rows(frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"]) -> Float[Te
     return frame.flatten(0, 1)[in_all(indices, frame.shape[1])]
 
 
-def placed(
-    frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"], tokens: Float[Tensor, "B M D"]
-) -> Float[Tensor, "B N D"]:
-    """Return the frame with some of its tokens replaced."""
-    where = in_all(indices, frame.shape[1]).flatten()
-    return frame.flatten(0, 1).index_copy(0, where, tokens.flatten(0, 1)).view_as(frame)
+def place(frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"], tokens: Float[Tensor, "B M D"]) -> None:
+    """Replace some tokens of every frame."""
+    frame.view(-1, frame.shape[-1]).index_copy_(
+        0, in_all(indices, frame.shape[1]).flatten(), tokens.flatten(0, 1)
+    )
 
 
 def in_all(indices: Int[Tensor, "B M"], num_tokens: int) -> Int[Tensor, "B M"]:

@@ -19,9 +19,7 @@ class Window:
         self.predictor = predictor
         self.layers = predictor.transformer.layers()
         self.frames = 0
-        self._seen: list[
-            tuple[Tensor, Tensor]
-        ] = []  # keys and values [B heads frames*K width]
+        self._seen: list[tuple[Tensor, Tensor]] = []  # keys and values [B heads frames*K width]
 
     @property
     def full(self) -> bool:
@@ -58,9 +56,10 @@ class Window:
         return x + mlp(x)
 
     def _keep(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the keys and values of a frame, and return those of all."""
+        """Return the keys and values of all frames; keep them if another frame can follow."""
         if self.frames:
             before = self._seen[layer]
             keys, values = torch.cat([before[0], keys], dim=2), torch.cat([before[1], values], dim=2)
-        self._seen[layer : layer + 1] = [(keys, values)]
+        if self.frames + 1 < self.predictor.history:
+            self._seen[layer : layer + 1] = [(keys, values)]
         return keys, values

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from scope_wm.model.encoder import Encoder
-from scope_wm.model.rollout import rollout
+from scope_wm.model.fast_rollout import bytes_to_imagine, last_imagined
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.models import ActionScale, Observations
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
@@ -35,19 +35,20 @@ class LatentCost:
     def __call__(self, candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:
         """Imagine every candidate, and compare its last frame with the goal."""
         model, samples = self.model, candidates.shape[1]
-        frames = imagine(model, repeated(self.now, samples), candidates.flatten(0, 1), self._before(samples))
+        now, before = repeated(self.now, samples), self._before(samples)
+        last = last_imagined(model, now.visual, now.proprio, candidates.flatten(0, 1), before)
         goal = Goal(
             visual=self.goal.visual.unsqueeze(1), proprio=model.fuse.proprio(self.goal.proprio).unsqueeze(1)
         )
-        costs = frame_costs(model.fuse, frames.unflatten(0, (-1, samples)), goal, self.alpha)
-        return last_frame(costs)
+        frames = last.unflatten(0, (-1, samples)).unsqueeze(2)  # [B S 1 N D]
+        return last_frame(frame_costs(model.fuse, frames, goal, self.alpha))
 
-    def bytes_per_candidate(self, horizon: int) -> int:
+    def bytes_per_candidate(self) -> int:
         """Return how much memory it takes to imagine a candidate."""
-        return rollout_bytes(self.model, horizon)
+        return bytes_to_imagine(self.model)
 
-    def _before(self, samples: int) -> Seen | None:
-        return None if self.previous is None else repeated(self.previous, samples)
+    def _before(self, samples: int) -> Float[Tensor, "B N V"] | None:
+        return None if self.previous is None else repeated(self.previous, samples).visual
 
 
 class LatentModel:
@@ -88,32 +89,9 @@ class LatentModel:
         return LatentCost(model=self.world_model, now=now, goal=goal, previous=previous, alpha=self.alpha)
 
 
-def imagine(
-    model: WorldModel, now: Seen, actions: Float[Tensor, "B L A"], previous: Seen | None
-) -> Float[Tensor, "B L N D"]:
-    """Return the frames that follow from what is seen now; `previous` was seen before it, if anything was."""
-    before = None if previous is None else previous.visual
-    return rollout(model, now.visual, now.proprio, actions, before)
-
-
 def repeated(seen: Seen, times: int) -> Seen:
     """Return what is seen of every problem, so many times in a row."""
     return Seen(
         visual=seen.visual.repeat_interleave(times, dim=0),
         proprio=seen.proprio.repeat_interleave(times, dim=0),
     )
-
-
-def rollout_bytes(model: WorldModel, horizon: int) -> int:
-    """Estimate the memory of one candidate's rollout; at the sizes of the paper it takes 0.6 to 0.9 of this.
-
-    The L + 1 frames are held and stacked (4 copies). For a window of T = min(H, L) frames, the background
-    update holds 12 values of every token's width at its widest, the transformer, for the K kept tokens,
-    4 of them and twice its widest layer.
-    """
-    tokens = model.fuse.config
-    window = min(model.history, horizon)
-    widest = max(layer.out_features for layer in model.predictor.modules() if isinstance(layer, nn.Linear))
-    grid = tokens.num_tokens * tokens.width * (4 * (horizon + 1) + 12 * window)
-    kept = window * model.selector.k * (4 * tokens.width + 2 * widest)
-    return (grid + kept) * next(model.parameters()).element_size()

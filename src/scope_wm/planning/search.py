@@ -31,7 +31,7 @@ class Cost(Protocol):
 class SizedCost(Cost, Protocol):
     """A cost that knows how much memory it takes to judge a candidate."""
 
-    def bytes_per_candidate(self, horizon: int) -> int:
+    def bytes_per_candidate(self) -> int:
         """Return about how many bytes one candidate of one problem takes."""
         ...
 
@@ -90,11 +90,11 @@ class Limits:
 
     def at_a_time(self, cost: Cost, candidates: Float[Tensor, "B S L A"]) -> int:
         """Return how many candidates of each problem are judged at a time."""
-        problems, samples, horizon = candidates.shape[:3]
+        problems, samples = candidates.shape[:2]
         chunk = samples if self.chunk is None else self.chunk
         if isinstance(cost, SizedCost):
             memory = fair_share(candidates.device) if self.memory is None else self.memory
-            chunk = min(chunk, memory // (problems * cost.bytes_per_candidate(horizon)))
+            chunk = min(chunk, memory // (problems * cost.bytes_per_candidate()))
         elif self.memory is not None:
             raise ValueError("expected a cost that tells its bytes_per_candidate: a memory limit needs that")
         return max(1, chunk)

@@ -26,7 +26,8 @@ from scope_wm.evaluate.settings import (
 )
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
 from scope_wm.model.directory import CONFIG
-from scope_wm.planning.latent import LatentModel, Seen, imagine
+from scope_wm.model.fast_rollout import last_imagined
+from scope_wm.planning.latent import LatentModel, Seen
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import PlanningModel, SimulatorModel
 from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
@@ -193,6 +194,7 @@ def imagined_end(
     model: LatentModel, decoder: Decoder, now: Seen, planned: Float[Tensor, "1 L A"], previous: Seen | None
 ) -> Image:
     """Draw the last frame that the model imagines of the chosen actions."""
-    frames = imagine(model.world_model, now, planned, previous)
-    visual, *_ = model.world_model.fuse.split(frames[:, -1])
+    before = None if previous is None else previous.visual
+    last = last_imagined(model.world_model, now.visual, now.proprio, planned, before)
+    visual, *_ = model.world_model.fuse.split(last)
     return to_uint8(decoder(visual))[0].cpu().numpy()
