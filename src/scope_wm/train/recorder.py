@@ -53,13 +53,13 @@ class Recorder:
     def __enter__(self) -> "Recorder":
         """Open what is written to, and go back to where the checkpoint was."""
         if not self.silent:
+            self._wandb = _start_wandb(self.run.wandb, self.directory) if self.run.wandb else None
+            if self._wandb is not None:
+                self._open.callback(self._wandb.finish)
             self._file = self._open.enter_context((self.directory / METRICS).open("ab", buffering=0))
             self._file.truncate(self.state.log_size)
             board: Any = SummaryWriter(str(self.directory / "tensorboard"), purge_step=self.state.step)
             self._board = self._open.enter_context(board)
-            self._wandb = _start_wandb(self.run.wandb, self.directory) if self.run.wandb else None
-            if self._wandb is not None:
-                self._open.callback(self._wandb.finish)
             self._advance = self._open.enter_context(progress("steps", self.steps, self.state.step))
             self._saved = self._told = time.monotonic()
         return self
