@@ -8,6 +8,8 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.evaluate.run import read_run
+from scope_wm.pipeline.stages import PipelineSettings, stages
+from scope_wm.types import MadeOtherwise
 
 TINY = ["run", "--task", "wall", "--preset", "tiny", "--run.device", "cpu"]
 
@@ -71,3 +73,19 @@ def test_a_change_remakes_only_what_depends_on_it(run: Path, capsys: pytest.Capt
         run / "sparse-k32" / "config.json"
     ]
     assert (run / "replaced" / "sparse-k32-1" / "model.safetensors").is_file()
+
+
+def test_what_depends_on_a_changed_teacher_is_made_again(run: Path) -> None:
+    file = run / "teacher" / "config.json"
+    before = file.read_text()
+    config = json.loads(before)
+    config["weights"] = "another"
+    file.write_text(json.dumps(config))
+    changed = []
+    for stage in stages(PipelineSettings(task="wall", preset="tiny", out=run)):
+        try:
+            assert stage.is_finished()
+        except MadeOtherwise:
+            changed.append(stage.name)
+    file.write_text(before)
+    assert changed == ["selector", "sparse-k32", "evaluate/teacher-cem"]

@@ -1,13 +1,15 @@
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from tests.train.conftest import World
 
 from scope_wm.evaluate.instances import instance_seed
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.planning.mpc import MPCSettings
+from scope_wm.tasks.wall import Wall
 from scope_wm.train import by_planning, dynamics
 from scope_wm.train.by_planning import planning_figures
 from scope_wm.train.teacher import train_teacher
@@ -20,24 +22,39 @@ def test_planning_tells_what_is_unsolved_and_how_far_it_is(
 ) -> None:
     monkeypatch.setattr(by_planning, "INSTANCES", 2)
     trained = TrainedModel.from_pretrained(world.teacher.out)
-    figures = planning_figures(trained, "random-shooting", QUICK)()
-    assert figures["unsolved"] in (0.0, 0.5, 1.0)
-    assert figures["distance_left"] > 0
-    assert figures["planning"] == pytest.approx(figures["unsolved"] + 0.01 * figures["distance_left"])
+    judge = planning_figures(trained, "random-shooting", QUICK)
+    assert judge()["unsolved"] == 1.0  # an untrained encoder, and one short step
+    assert 0.3 < judge()["distance_left"] < 1.5
+    monkeypatch.setattr(Wall, "success", lambda *_: True)
+    assert judge()["unsolved"] == 0.0
+    assert judge()["planning"] == pytest.approx(0.01 * judge()["distance_left"])
 
 
-def test_the_instances_are_none_that_are_evaluated() -> None:
-    assert by_planning.FIRST > 100_000
-    assert instance_seed(by_planning.FIRST) == 99_000_001
+def test_the_instances_are_none_that_are_evaluated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    sample = Wall.sample_problem
+    monkeypatch.setattr(Wall, "sample_problem", lambda task, seed: seeds.append(seed) or sample(task, seed))
+    planning_figures(TrainedModel.from_pretrained(world.teacher.out), "cem")
+    assert len(seeds) == 10
+    assert min(seeds) > instance_seed(100_000)
 
 
-def test_weights_can_be_chosen_by_planning(
+def test_the_weights_that_plan_best_are_kept(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_planning, "INSTANCES", 2)
-    monkeypatch.setattr(dynamics, "planning_figures", partial(planning_figures, settings=QUICK))
-    monkeypatch.setattr(dynamics, "PLANNER", "random-shooting")
-    fit = replace(world.teacher.fit, max_samples=16, validations=2)
+    told: list[torch.Tensor] = []
+
+    def scripted(trained: TrainedModel, planner: str) -> Callable[[], dict[str, float]]:
+        def figures() -> dict[str, float]:
+            told.append(trained.world_model.predictor.positions.detach().clone())
+            return {"planning": [0.3, 0.1, 0.2][len(told) - 1]}
+
+        return figures
+
+    monkeypatch.setattr(dynamics, "planning_figures", scripted)
+    fit = replace(world.teacher.fit, max_samples=24, validations=3)
     train_teacher(replace(world.teacher, fit=fit, select_by="planning", out=tmp_path / "chosen"))
-    figures = read_header(tmp_path / "chosen")[0]["made"]["figures"]
-    assert {"planning", "unsolved", "rollout_of_copy"} <= set(figures)
+    kept = TrainedModel.from_pretrained(tmp_path / "chosen").world_model.predictor.positions
+    assert torch.equal(kept, told[1])
+    assert not torch.equal(kept, told[2])
+    assert read_header(tmp_path / "chosen")[0]["made"]["figures"]["planning"] == 0.1

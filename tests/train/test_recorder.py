@@ -34,6 +34,25 @@ def test_lines_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == [{"step": 1}, {"step": 0, "error": 3.0}]
 
 
+def test_a_checkpoint_before_the_next_line_knows_where_the_file_ends(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    resumed = state()
+    resumed.log_size = len('{"step": 1}\n')
+    with Recorder(tmp_path, RunSettings(), resumed, 5, silent=False):
+        pass
+    assert resumed.log_size == len('{"step": 1}\n')
+    assert read_metrics(tmp_path) == [{"step": 1}]
+
+
+def test_weights_that_have_left_their_way_are_not_kept(tmp_path: Path) -> None:
+    wild = state()
+    for loss in [1.0] * 100 + [50.0]:
+        wild.watch.trouble(loss, 1.0)
+    with Recorder(tmp_path, RunSettings(checkpoint_seconds=0.0), wild, 5, silent=False) as record:
+        record.step(loss=50.0, rate=0.1)
+        assert not (tmp_path / CHECKPOINT).exists()
+
+
 def test_an_interrupted_step_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), Recorder(tmp_path, RunSettings(), state(), 5, silent=False):
         raise KeyboardInterrupt
@@ -60,7 +79,7 @@ def test_weights_and_biases_get_every_figure(tmp_path: Path, monkeypatch: pytest
     assert told[0] == {
         "project": "project",
         "name": "run-teacher",
-        "id": "run-teacher",
+        "id": (directory / "wandb-id").read_text(),
         "resume": "allow",
         "dir": str(directory),
     }

@@ -1,14 +1,17 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.train.conftest import FIT, RUN, World
 
+from scope_wm.data.token_cache import TokenCache
 from scope_wm.model.architecture import BackgroundConfig
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.selector import DistilledSelector, MotionSelector
 from scope_wm.train.distill import load_head, train_selector
+from scope_wm.train.recorder import read_metrics
 from scope_wm.train.sparse import TrainSparseSettings, train_sparse
 from scope_wm.train.teacher import train_teacher
 from scope_wm.types import UsageError
@@ -87,3 +90,26 @@ def test_a_selector_that_is_not_there_is_refused(world: World, tmp_path: Path) -
     with pytest.raises(UsageError, match="is not a selector"):
         train_sparse(sparse(world, tmp_path / "k20", selector=str(tmp_path / "nothing")))
     assert not (tmp_path / "k20").exists()
+
+
+def test_a_random_selection_resumes_as_if_nothing_had_been(world: World, tmp_path: Path) -> None:
+    fit = replace(FIT, max_samples=48, validations=2)
+    whole = sparse(world, tmp_path / "whole", selector="random", fit=fit)
+    train_sparse(whole)
+    broken = sparse(world, tmp_path / "broken", selector="random", fit=fit)
+    reads = []
+
+    def read(tokens: TokenCache, numbers: np.ndarray) -> np.ndarray:
+        reads.append(len(numbers))
+        if reads.count(8 * 3) > 4:  # a batch of windows, each of three frames
+            raise KeyboardInterrupt
+        return tokens._tokens[numbers]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TokenCache, "read", read)
+        with pytest.raises(KeyboardInterrupt):
+            train_sparse(replace(broken, run=replace(RUN, checkpoint_seconds=0.0)))
+    assert (tmp_path / "broken" / "checkpoint.safetensors").exists()
+    train_sparse(broken)
+    told = [[line | {"seconds": 0} for line in read_metrics(tmp_path / name)] for name in ("whole", "broken")]
+    assert told[0] == told[1]

@@ -1,6 +1,8 @@
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,9 +10,11 @@ import pytest
 import torch
 from tests.train.conftest import World
 
+from scope_wm.cli import main
 from scope_wm.data.token_cache import ON_THE_FLY
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.train.recorder import read_metrics
+from scope_wm.train.state import CHECKPOINT
 from scope_wm.train.teacher import train_teacher
 from scope_wm.types import MadeOtherwise
 
@@ -68,16 +72,37 @@ def test_mixed_precision_keeps_weights_whole(world: World, tmp_path: Path) -> No
     assert half == pytest.approx(whole, rel=0.02)
 
 
-def test_two_processes_have_the_losses_of_one(world: World, tmp_path: Path) -> None:
+def options(world: World, samples: int, out: Path) -> list[str]:
     model = "--model.history 2 --model.embedding 3 --model.output residual --model.transformer.depth 1 "
     model += "--model.transformer.heads 2 --model.transformer.head-width 8 --model.transformer.mlp-width 16 "
-    model += "--model.transformer.dropout 0 --fit.optimiser.lr 2e-3 --fit.max-samples 48 --fit.batch 8 "
-    model += f"--run.log-every 1 --data {world.data} --tokens {world.tokens}"
+    model += (
+        f"--model.transformer.dropout 0 --fit.optimiser.lr 2e-3 --fit.max-samples {samples} --fit.batch 8 "
+    )
+    model += f"--run.log-every 1 --run.device cpu --data {world.data} --tokens {world.tokens} --out {out}"
+    return ["train", "teacher", *model.split()]
+
+
+def test_a_killed_command_resumes_to_the_same_weights(world: World, tmp_path: Path) -> None:
+    whole, killed = (options(world, 800, tmp_path / name) for name in ("whole", "killed"))
+    command = [sys.executable, "-m", "scope_wm", *killed, "--run.checkpoint-seconds", "0"]
+    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    while not (tmp_path / "killed" / CHECKPOINT).exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "config.json").exists()
+    assert main(whole) == main(killed) == 0
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert first == second
+
+
+def test_two_processes_have_the_losses_of_one(world: World, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"]
     for count in ("1", "2"):
-        options = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes", count]
-        command = ["-m", "scope_wm", "train", "teacher", *model.split(), "--out", str(tmp_path / count)]
-        subprocess.run([*launch, *options, *command], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        how = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes", count]
+        command = [*launch, *how, "-m", "scope_wm", *options(world, 48, tmp_path / count)]
+        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert len(one) == 6
     assert two == pytest.approx(one, rel=1e-4)

@@ -101,6 +101,8 @@ def encode(settings: EncodeSettings) -> None:
     for path in pending:
         path.mkdir(parents=True, exist_ok=True)
         with only_writer(path):
+            if is_finished(path, configs[path]):  # by another process, just now
+                continue
             begin(path, configs[path])
             began = time.perf_counter()
             encoded = fill(path, stores[path], encoder, settings.workers)

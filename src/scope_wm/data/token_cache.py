@@ -225,8 +225,11 @@ def cached_stores(directory: Path, splits: Splits) -> dict[Path, Store]:
 
 def choose_device(device: Device) -> torch.device:
     """Return the accelerator of this machine, if it has one and may be used, else the processor."""
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator if device == "auto" and accelerator else torch.device("cpu")
+    if device == "cpu" or not torch.accelerator.is_available():
+        return torch.device("cpu")
+    # With its number, for the current device is another one in another thread.
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    return torch.device(f"{kind}:{torch.accelerator.current_device_index()}")
 
 
 def read_tokens_config(file: Path) -> TokensConfig:

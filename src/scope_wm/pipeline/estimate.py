@@ -1,14 +1,15 @@
 """What a run would do, and how long it may take on this machine: `scope-wm run --dry-run`.
 
 Nothing is made. The time of a stage is that of a small piece of its work, done now, times how many there are:
-an episode, a batch of frames, a step on random tokens, some imagined candidates. An evaluation ends when its
+an episode, some frames, a step on random tokens, some imagined candidates. An evaluation ends when its
 problems are solved, so its time is between that of one step of control and that of all.
 """
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -27,11 +28,12 @@ from scope_wm.model.architecture import (
     SelectorConfig,
     build,
 )
+from scope_wm.model.decoder import Decoder, DecoderConfig
 from scope_wm.model.encoders import open_encoder
-from scope_wm.model.rollout import rollout
-from scope_wm.model.world_model import TokenConfig
+from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.pipeline.stages import PipelineSettings, Stage
 from scope_wm.presets import PRESETS
+from scope_wm.selector import RelevanceHead
 from scope_wm.tasks import TASKS
 from scope_wm.tasks.task import episode_rng
 from scope_wm.train.decoder import TrainDecoderSettings
@@ -39,7 +41,7 @@ from scope_wm.train.distill import TrainSelectorSettings
 from scope_wm.train.dynamics import PredictionLoss
 from scope_wm.train.loop import FitSettings
 from scope_wm.train.sparse import TrainSparseSettings
-from scope_wm.train.teacher import TrainTeacherSettings
+from scope_wm.train.teacher import TrainTeacherSettings, dense_config
 from scope_wm.types import IMAGE_SIZE, MadeOtherwise, Statistics
 
 FINISHED = "finished"
@@ -62,7 +64,7 @@ def show_plan(asked: PipelineSettings, plan: list[Stage]) -> None:
         table.add_row(stage.name, state, between(least, most))
     console = Console()
     console.print(table)
-    console.print(f"In all at most about {between(total, total)} on this machine, into {asked.path}")
+    console.print(f"In all about {between(total, total)} at most, on this machine, into {asked.path}")
 
 
 def state_of(stage: Stage) -> str:
@@ -81,6 +83,17 @@ def between(least: float, most: float) -> str:
     return " to ".join(ends)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread for a while."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def timed(piece: Callable[[], object]) -> float:
     """Return the seconds of a piece of work, done once before to be warm."""
     piece()
@@ -89,11 +102,16 @@ def timed(piece: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-@dataclass(frozen=True)
 class Estimate:
     """How long the stages of one run may take."""
 
-    asked: PipelineSettings
+    def __init__(self, asked: PipelineSettings) -> None:
+        self.asked = asked
+        self.preset = PRESETS[asked.preset](asked.task)
+        self.task = TASKS[asked.task]
+        self.encoder = open_encoder(self.preset.encoder)
+        self.workers = asked.workers or os.cpu_count() or 1
+        self.frames = self.preset.episodes * self.task.episode_length
 
     def seconds(self, stage: Stage) -> tuple[float, float]:
         """Return the least and the most seconds of a stage from its beginning."""
@@ -102,100 +120,86 @@ class Estimate:
             case CollectSettings():
                 most = settings.episodes * timed(self.episode) / self.workers
             case EncodeSettings():
-                most = self.frames * timed(self.frame_batch) / PIECE / self.workers
+                most = self.frames * self.frame() / self.workers
             case TrainTeacherSettings():
-                most = self.training(settings.fit, self.dense())
+                most = self.samples(settings.fit) * self.window(self.dense())
             case TrainSparseSettings():
-                most = self.training(settings.fit, self.sparse(settings.k))
+                most = self.samples(settings.fit) * self.window(self.sparse(settings.k))
             case TrainSelectorSettings():
-                most = settings.windows * timed(self.step(self.dense())) / PIECE
+                most = settings.windows * self.window(self.dense()) + self.head(settings)
             case TrainDecoderSettings():
-                most = settings.fit.steps(self.frames) * settings.fit.batch * timed(self.frame_batch) / PIECE
+                most = self.samples(settings.fit) * self.drawing()
             case EvaluateSettings():
                 return self.evaluation(settings)
         return most, most
 
-    @property
-    def workers(self) -> int:
-        """Return how many processes share a stage that is not a training."""
-        return self.asked.workers or os.cpu_count() or 1
-
-    @property
-    def frames(self) -> int:
-        """Return how many frames are collected, at most."""
-        return PRESETS[self.asked.preset](self.asked.task).episodes * TASKS[self.asked.task].episode_length
+    def samples(self, fit: FitSettings) -> int:
+        """Return how many samples a training sees."""
+        return fit.steps(self.frames) * fit.batch
 
     def episode(self) -> object:
         """Collect one episode."""
-        task = TASKS[self.asked.task]()
+        task = self.task()
         return record(task, episode_rng(0, 0), task.episode_length)
 
-    def frame_batch(self) -> object:
-        """Encode some frames."""
-        encoder = open_encoder(PRESETS[self.asked.preset](self.asked.task).encoder)
-        return encoder(torch.zeros(PIECE, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8))
+    def frame(self) -> float:
+        """Return the seconds of encoding one frame in a worker, which has one thread."""
+        frames = torch.zeros(PIECE, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8)
+        with one_thread():
+            return timed(lambda: self.encoder(frames)) / PIECE
+
+    def window(self, config: ModelConfig) -> float:
+        """Return the seconds of one window in a training step, with its frames if they are encoded there."""
+        loss, tokens, frames = PredictionLoss(build(config)), config.tokens, config.history + 1
+        visual = torch.randn(PIECE, frames, tokens.num_tokens, tokens.visual)
+        proprio = torch.randn(PIECE, frames, tokens.proprio)
+        actions = torch.randn(PIECE, frames - 1, tokens.action)
+        step = timed(lambda: loss(visual, proprio, actions).backward()) / PIECE
+        return step + (frames * self.frame() if self.asked.on_the_fly else 0.0)
+
+    def head(self, settings: TrainSelectorSettings) -> float:
+        """Return the seconds of distilling the head."""
+        tokens, frames = self.dense().tokens, self.dense().history
+        head = RelevanceHead(visual=tokens.visual, embedding=tokens.embedding, hidden=settings.hidden)
+        visual = torch.randn(PIECE, frames, tokens.num_tokens, tokens.visual)
+        embedding = torch.randn(PIECE, frames, tokens.embedding)
+        once = timed(lambda: head(visual, embedding, embedding).sum().backward()) / PIECE
+        return settings.fit.steps(settings.windows) * settings.fit.batch * once
+
+    def drawing(self) -> float:
+        """Return the seconds of one frame in the training of the decoder."""
+        decoder = Decoder(DecoderConfig(visual=self.encoder.dim))
+        tokens = torch.randn(PIECE, self.encoder.num_tokens, self.encoder.dim)
+        return timed(lambda: decoder(tokens).sum().backward()) / PIECE
 
     def dense(self) -> ModelConfig:
         """Return a dense model of the right sizes."""
-        preset, task = PRESETS[self.asked.preset](self.asked.task), TASKS[self.asked.task]
-        encoder = open_encoder(preset.encoder)
-        action, proprio = np.zeros(task.action_width), np.zeros(task.proprio_width)
-        return ModelConfig(
-            task=self.asked.task,
-            frameskip=task.frameskip,
-            statistics=Statistics(
-                action_mean=action, action_std=action + 1, proprio_mean=proprio, proprio_std=proprio + 1
-            ),
-            encoder=EncoderReference(config=preset.encoder, digest=""),
-            tokens=TokenConfig(
-                num_tokens=encoder.num_tokens,
-                visual=encoder.dim,
-                proprio=len(proprio),
-                action=task.frameskip * len(action),
-                embedding=preset.model.embedding,
-            ),
-            history=preset.model.history or task.history,
-            transformer=preset.model.transformer,
-            selector=SelectorConfig(kind="every-token", k=encoder.num_tokens),
-            background=BackgroundConfig(kind="copy"),
-            output=preset.model.output,
+        action, proprio = np.zeros(self.task.action_width), np.zeros(self.task.proprio_width)
+        statistics = Statistics(
+            action_mean=action, action_std=action + 1, proprio_mean=proprio, proprio_std=proprio + 1
         )
+        seen = EncoderReference(config=self.preset.encoder, digest="")
+        history = self.preset.model.history or self.task.history
+        return dense_config(self.asked.task, statistics, self.preset.model, history, seen, self.encoder)
 
     def sparse(self, k: int) -> ModelConfig:
         """Return a sparse model of the right sizes."""
-        preset = PRESETS[self.asked.preset](self.asked.task)
-        selector = SelectorConfig(kind="distilled", k=k, hidden=preset.selector.hidden)
-        return replace(self.dense(), selector=selector, background=preset.background)
+        selector = SelectorConfig(kind="distilled", k=k, hidden=self.preset.selector.hidden)
+        return replace(self.dense(), selector=selector, background=BackgroundConfig(kind="foreground-delta"))
 
-    def step(self, config: ModelConfig) -> Callable[[], object]:
-        """Return a training step on some random windows."""
-        loss, tokens, frames = PredictionLoss(build(config)), config.tokens, config.history + 1
-        visual = torch.randn(PIECE, frames, tokens.num_tokens, tokens.visual)
-        proprio, actions = (
-            torch.randn(PIECE, frames, tokens.proprio),
-            torch.randn(PIECE, frames - 1, tokens.action),
-        )
-        return lambda: loss(visual, proprio, actions).backward()
-
-    def training(self, fit: FitSettings, config: ModelConfig) -> float:
-        """Return the seconds of a training."""
-        return fit.steps(self.frames) * fit.batch * timed(self.step(config)) / PIECE
-
+    @torch.no_grad()
     def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
         """Return the seconds of an evaluation whose problems need one step of control, or all."""
         name = settings.model.model.rpartition("-k")[2]
         config = self.sparse(int(name)) if name.isdigit() else self.dense()
         model, tokens = build(config).eval(), config.tokens
         visual = torch.randn(PIECE, tokens.num_tokens, tokens.visual)
-        proprio, actions = (
-            torch.randn(PIECE, tokens.proprio),
-            torch.randn(PIECE, settings.mpc.horizon, tokens.action),
-        )
-        with torch.no_grad():
-            candidate = timed(lambda: rollout(model, visual, proprio, actions)) / PIECE
+        proprio = torch.randn(PIECE, tokens.proprio)
+        actions = torch.randn(PIECE, settings.mpc.horizon, tokens.action)
+        with one_thread():
+            candidate = timed(lambda: last_imagined(model, visual, proprio, actions)) / PIECE
         first = FIRST_STEP if settings.search.planner == "eb-cem" else LATER_STEPS
         each = LATER_STEPS.samples * LATER_STEPS.iterations
         once = first.samples * first.iterations
-        later = (settings.mpc.max_steps - 1) * each
         share = settings.count * candidate / self.workers
-        return share * once, share * (once + later)
+        return share * once, share * (once + (settings.mpc.max_steps - 1) * each)

@@ -4,19 +4,23 @@ If a setting or an input of a stage has changed, what it had made is put aside i
 and so is everything that depends on it; nothing else is.
 """
 
+import os
 import time
 from pathlib import Path
 
 from rich.console import Console
 
+from scope_wm.files import only_writer
 from scope_wm.pipeline.estimate import show_plan
 from scope_wm.pipeline.stages import PipelineSettings, Stage, stages
 from scope_wm.report.run_report import write_report
-from scope_wm.types import MadeOtherwise
+from scope_wm.types import MadeOtherwise, UsageError
 
 
 def run(settings: PipelineSettings) -> None:
     """Make every stage that is not finished, write the report and print it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("scope-wm run is one process: launch the train commands with several, one by one")
     plan = stages(settings)
     if settings.dry_run:
         show_plan(settings, plan)
@@ -39,7 +43,8 @@ def make(stage: Stage, run: Path) -> None:
     except MadeOtherwise as changed:
         aside = free_name(run / "replaced", stage.name.replace("/", "-"))
         aside.parent.mkdir(exist_ok=True)
-        (run / stage.name).rename(aside)
+        with only_writer(run / stage.name):
+            (run / stage.name).rename(aside)
         print(f"{changed}\n{stage.name} is made again; the old one is now {aside}")
         stage.make()
 

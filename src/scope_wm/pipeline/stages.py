@@ -145,7 +145,6 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
             out=run / f"sparse-k{k}",
             k=k,
             selector=str(distilled.out),
-            background=preset.background,
             fit=preset.sparse,
             run=asked.run,
         )
@@ -186,7 +185,7 @@ def evaluations(asked: PipelineSettings) -> list[Stage]:
     for model, planner in chosen:
         settings = EvaluateSettings(
             task=asked.task,
-            model=ModelSettings(model=str(run / model)),
+            model=ModelSettings(model=str(run / model), device=asked.run.device),
             search=SearchSettings(planner=planner, max_steps=preset.max_steps),
             out=run / "evaluate" / f"{model}-{planner}",
             instances=preset.instances,

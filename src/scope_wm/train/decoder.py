@@ -48,7 +48,7 @@ class TrainDecoderSettings:
     fit: FitSettings = field(
         default_factory=lambda: FitSettings(
             optimiser=OptimiserSettings(lr=2e-3, schedule="cosine", warmup=50, clip=1.0),
-            max_samples=20_000,
+            max_samples=16_000,
         )
     )
     """how to train"""

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
+from scope_wm.data.token_cache import choose_device
 from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
@@ -24,6 +25,8 @@ from scope_wm.train.teacher import Teacher, open_teacher
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models
 HELD_OUT = 10  # one window in so many
+PAPER_WINDOWS, PAPER_HIDDEN = 3200, 128
+PAPER_FIT = FitSettings(optimiser=OptimiserSettings(lr=3e-4, weight_decay=1e-4), epochs=80, batch=256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +54,13 @@ class TrainSelectorSettings:
     """directory of its tokens, or on-the-fly: encode where they are needed"""
     out: Path
     """directory of the selector"""
-    windows: int = 3200
+    windows: int = PAPER_WINDOWS
     """windows to compute the relevance of"""
     windows_at_once: int = 8
     """windows in one batch of the teacher"""
-    hidden: int = 128
+    hidden: int = PAPER_HIDDEN
     """width of the head"""
-    fit: FitSettings = field(
-        default_factory=lambda: FitSettings(
-            optimiser=OptimiserSettings(lr=3e-4, weight_decay=1e-4), epochs=80, batch=256
-        )
-    )
+    fit: FitSettings = PAPER_FIT
     """how to train"""
     run: RunSettings = field(default_factory=RunSettings)
     """how to run"""
@@ -128,7 +127,8 @@ def train_selector(settings: TrainSelectorSettings) -> None:
 
 def relevance_of(teacher: Teacher, settings: TrainSelectorSettings) -> RelevanceTargets:
     """Compute the relevance targets of windows chosen at random."""
-    windows, model = teacher.experience().training, teacher.model()
+    windows = teacher.experience().training
+    model = teacher.model().to(choose_device(settings.run.device))
     rows = np.random.default_rng(settings.fit.seed).permutation(len(windows))[: settings.windows]
     parts = []
     with progress("batches of relevance", -(-len(rows) // settings.windows_at_once), 0) as advance:

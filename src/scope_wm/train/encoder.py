@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import safetensors.torch
 import torch
 from accelerate import PartialState
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
+from scope_wm.data.token_cache import choose_device
 from scope_wm.model.encoder import EncoderConfig, HubEncoder
 from scope_wm.model.reduced import ReducedEncoder
 from scope_wm.model.student import Student, StudentConfig
@@ -29,6 +31,7 @@ from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
 
 BATCH = 50  # of validation
+PCA_FILE = "pca.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,7 @@ def train_encoder(settings: TrainEncoderSettings) -> None:
     """Make the targets, train the student on them, and write it."""
     parts = choose_parts(list(settings.data), settings.frames, settings.held_out, settings.fit.seed)
     teacher = HubEncoder(EncoderConfig(source=settings.teacher, layer=settings.layer))
+    teacher.to(choose_device(settings.run.device))
     with making(settings.out, encoder_recipe(settings, teacher, parts), settings.run) as work:
         if work is None:
             return
@@ -113,7 +117,8 @@ def train_encoder(settings: TrainEncoderSettings) -> None:
             directory=settings.out,
             run=settings.run,
         )
-        work.finish(fit(), lambda made: student.save_pretrained(settings.out, torch.float16, made))
+        figures = dict(fit()) | {"kept_by_pca": kept_by_pca(folder)}
+        work.finish(figures, lambda made: student.save_pretrained(settings.out, torch.float16, made))
 
 
 def encoder_recipe(
@@ -139,8 +144,13 @@ def all_targets(teacher: HubEncoder, parts: tuple[list[Part], list[Part]], dim: 
     folder.mkdir(exist_ok=True)
     blocks = sum(len(list(part.blocks())) for part in (*training, *validation))
     with progress("blocks of targets", len(training) + blocks, 0) as advance:
-        pca = fit_targets_pca(teacher, training, dim, folder / "pca.safetensors", advance)
+        pca = fit_targets_pca(teacher, training, dim, folder / PCA_FILE, advance)
         make_targets(ReducedEncoder(teacher, pca), [*validation, *training], folder, advance)
+
+
+def kept_by_pca(folder: Path) -> float:
+    """Return the share of the change of the teacher's tokens that the targets keep."""
+    return float(safetensors.torch.load_file(folder / PCA_FILE)["explained"])
 
 
 def spread_at_places(targets: Targets) -> Float[Tensor, " tasks"]:

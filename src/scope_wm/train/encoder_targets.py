@@ -17,13 +17,13 @@ import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float16, Int64, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
 from scope_wm.data.split import Split, open_splits
 from scope_wm.files import write_file
 from scope_wm.model.encoder import Encoder
 from scope_wm.model.reduced import PCA, fit_change_pca
-from scope_wm.types import Image
+from scope_wm.types import Image, UsageError
 
 BLOCK = 250
 BATCH = 25
@@ -93,6 +93,10 @@ def choose_parts(stores: list[Path], frames: int, held_out: int, seed: int) -> t
     for path in stores:
         splits = open_splits(path)
         name = splits.training.store.config.task
+        if any(part.name.startswith(f"{name}-") for part in training):
+            raise UsageError(
+                f"expected one store of each task, got two of {name}: collect one that is larger"
+            )
         for split, count, altered, kind, into in (
             (splits.training, frames, True, "training", training),
             (splits.validation, held_out, False, "validation", validation),
@@ -132,7 +136,7 @@ def fit_targets_pca(teacher: Encoder, parts: list[Part], dim: int, file: Path, a
             advance()
         write_file(file, safetensors.torch.save(fit_change_pca(scenes, dim).state_dict()))
     pca.load_state_dict(safetensors.torch.load_file(file))
-    return pca
+    return pca.to(device_of(teacher))
 
 
 def make_targets(encoder: Encoder, parts: list[Part], directory: Path, advance: Advance) -> None:
@@ -149,7 +153,13 @@ def make_targets(encoder: Encoder, parts: list[Part], directory: Path, advance: 
 
 def _encode(encoder: Encoder, frames: UInt8[np.ndarray, "n 224 224 3"]) -> Float16[np.ndarray, "n N V"]:
     batches = [torch.from_numpy(frames[i : i + BATCH]) for i in range(0, len(frames), BATCH)]
-    return torch.cat([encoder(batch).half() for batch in batches]).cpu().numpy()
+    return torch.cat([encoder(batch.to(device_of(encoder))).half() for batch in batches]).cpu().numpy()
+
+
+def device_of(encoder: Encoder) -> torch.device:
+    """Return where an encoder is; one without weights is on the processor."""
+    weights = encoder.parameters() if isinstance(encoder, nn.Module) else iter(())
+    return next((weight.device for weight in weights), torch.device("cpu"))
 
 
 def _npy(array: np.ndarray) -> bytes:

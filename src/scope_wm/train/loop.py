@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from scope_wm.files import write_json
 from scope_wm.train.recorder import Recorder, RunSettings
-from scope_wm.train.state import State
+from scope_wm.train.state import CHECKPOINT, State
 from scope_wm.types import TrainingError, UsageError
 
 
@@ -108,7 +108,8 @@ class Fit:
     def __call__(self) -> Mapping[str, float]:
         """Train from where it was left, fill the module with the best weights and return their figures."""
         settings, how = self.settings, self.settings.optimiser
-        accelerator = Accelerator(cpu=self.run.device == "cpu")
+        # Precision is a setting of the training, not of the environment: it changes the result.
+        accelerator = Accelerator(cpu=self.run.device == "cpu", mixed_precision="no")
         mixed = partial(torch.autocast, accelerator.device.type, torch.bfloat16, settings.precision == "bf16")
         trainable = [p for p in self.loss.to(accelerator.device).parameters() if p.requires_grad]
         adamw = torch.optim.AdamW(trainable, lr=how.lr, weight_decay=how.weight_decay)
@@ -123,8 +124,7 @@ class Fit:
             self.directory, self.run, state, steps, silent=not accelerator.is_main_process
         ) as record:
             for rows, batch in self._batches(accelerator, state.step, steps):
-                # Dropout draws from the global generator.
-                torch.manual_seed(step_seed(settings.seed, state.step, accelerator.process_index))
+                reseed(self.loss, step_seed(settings.seed, state.step, accelerator.process_index))
                 rate = set_rate(adamw, how, state.step, steps)
                 with mixed():
                     loss = forward(*(part.to(accelerator.device) for part in batch))
@@ -132,7 +132,7 @@ class Fit:
                 norm = accelerator.clip_grad_norm_(trainable, how.clip or math.inf)
                 mean = float(accelerator.reduce(loss.detach(), "mean"))
                 if trouble := state.watch.trouble(mean, float(norm)):
-                    raise self._diverged(trouble, state.step, rows)
+                    raise self._diverged(trouble, state.step, rows, write=accelerator.is_main_process)
                 optimiser.step()
                 optimiser.zero_grad()
                 state.advance()
@@ -146,6 +146,7 @@ class Fit:
     def _judge(self, state: State) -> Mapping[str, float]:
         """Compute the held-out figures, and keep the weights if they are the best so far."""
         self.loss.eval()
+        reseed(self.loss, self.settings.seed)
         with state.averaged(), torch.no_grad():
             figures = self.validate()
             state.judge(figures, self.best)
@@ -171,13 +172,17 @@ class Fit:
                 if ready is not None:
                     yield ready[0], ready[1].result()
 
-    def _diverged(self, trouble: str, step: int, rows: Int64[np.ndarray, " batch"]) -> TrainingError:
+    def _diverged(
+        self, trouble: str, step: int, rows: Int64[np.ndarray, " batch"], *, write: bool
+    ) -> TrainingError:
         """Return the error of a training that has gone wrong; the rows of its batch are in a file."""
         file = self.directory / "diverged.json"
-        write_json(file, {"trouble": trouble, "step": step, "rows": rows.tolist()})
+        if write:
+            write_json(file, {"trouble": trouble, "step": step, "rows": rows.tolist()})
+        kept = "The last good checkpoint is kept. " if (self.directory / CHECKPOINT).is_file() else ""
         return TrainingError(
             f"{trouble} at step {step}, on the samples {rows[:4].tolist()} and {max(len(rows) - 4, 0)} more: "
-            f"{file} lists them. The last checkpoint is kept. A lower rate or clipped gradients may help"
+            f"{file} lists them. {kept}A lower rate or clipped gradients may help"
         )
 
 
@@ -187,18 +192,22 @@ class Order:
     def __init__(self, count: int, seed: int) -> None:
         self.count = count
         self.seed = seed
-        self._epochs: dict[int, Int64[np.ndarray, " count"]] = {}
+        self._last: tuple[int, Int64[np.ndarray, " count"]] | None = None
 
     def rows(self, first: int, size: int) -> Int64[np.ndarray, " size"]:
         """Return a slice of the order."""
         places = np.arange(first, first + size)
-        epochs = np.unique(places // self.count)
-        self._epochs = {epoch: self._epochs.get(epoch, self._shuffled(epoch)) for epoch in epochs.tolist()}
-        whole = np.concatenate(list(self._epochs.values()))
-        return whole[places - epochs[0] * self.count]
+        epochs = places // self.count
+        parts = [
+            self._epoch(epoch)[places[epochs == epoch] % self.count] for epoch in np.unique(epochs).tolist()
+        ]
+        return np.concatenate(parts)
 
-    def _shuffled(self, epoch: int) -> Int64[np.ndarray, " count"]:
-        return np.random.default_rng([self.seed, epoch]).permutation(self.count)
+    def _epoch(self, epoch: int) -> Int64[np.ndarray, " count"]:
+        """Return the permutation of an epoch; the last one is kept, for most steps ask for it again."""
+        if self._last is None or self._last[0] != epoch:
+            self._last = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.count)
+        return self._last[1]
 
 
 def rate_at(settings: OptimiserSettings, step: int, steps: int) -> float:
@@ -217,6 +226,14 @@ def set_rate(optimiser: torch.optim.Optimizer, settings: OptimiserSettings, step
     for group in optimiser.param_groups:
         group["lr"] = rate
     return rate
+
+
+def reseed(module: nn.Module, seed: int) -> None:
+    """Restart everything that a module draws at random: dropout, and generators that parts of it own."""
+    torch.manual_seed(seed)  # dropout has no other generator
+    for part in module.modules():
+        if isinstance(generator := getattr(part, "generator", None), torch.Generator):
+            generator.manual_seed(seed)
 
 
 def step_seed(seed: int, step: int, process: int) -> int:

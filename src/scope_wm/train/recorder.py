@@ -1,13 +1,15 @@
 """What a training tells and keeps while it runs: progress, metrics.jsonl, TensorBoard, checkpoints.
 
-A line of metrics.jsonl is one JSON object with `step`. A resumed run takes back the lines that were written
-after its checkpoint, so that the file of a killed run reads like that of one that was not. Weights & Biases
-are written to when asked.
+A line of metrics.jsonl is one JSON object with `step`; `loss` is the mean of the last 100 steps. A resumed
+run takes back the lines that were written after its checkpoint, so that the file of a killed run reads like
+that of one that was not. Weights & Biases are written to when asked.
 """
 
 import importlib
 import json
+import os
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Any, Literal
 from torch.utils.tensorboard import SummaryWriter
 
 from scope_wm.data.progress import progress
+from scope_wm.files import write_file
 from scope_wm.train.state import State
 from scope_wm.types import UsageError
 
@@ -58,6 +61,7 @@ class Recorder:
                 self._open.callback(self._wandb.finish)
             self._file = self._open.enter_context((self.directory / METRICS).open("ab", buffering=0))
             self._file.truncate(self.state.log_size)
+            self._file.seek(0, os.SEEK_END)
             board: Any = SummaryWriter(str(self.directory / "tensorboard"), purge_step=self.state.step)
             self._board = self._open.enter_context(board)
             self._advance = self._open.enter_context(progress("steps", self.steps, self.state.step))
@@ -79,7 +83,7 @@ class Recorder:
         if self.state.step % self.run.log_every == 0 or self.state.step == self.steps:
             self.figures({"loss": loss, "rate": rate, "seconds": round(now - self._told, 3)})
             self._told = now
-        if now - self._saved >= self.run.checkpoint_seconds:
+        if now - self._saved >= self.run.checkpoint_seconds and self.state.watch.sound:
             self._save()
 
     def figures(self, values: Mapping[str, float]) -> None:
@@ -109,5 +113,8 @@ def _start_wandb(project: str, directory: Path) -> Any:
         wandb = importlib.import_module("wandb")
     except ImportError as error:
         raise UsageError("--wandb needs: pip install wandb") from error
+    known = directory / "wandb-id"
+    if not known.is_file():
+        write_file(known, uuid.uuid4().hex.encode())
     name = f"{directory.resolve().parent.name}-{directory.name}"
-    return wandb.init(project=project, name=name, id=name, resume="allow", dir=str(directory))
+    return wandb.init(project=project, name=name, id=known.read_text(), resume="allow", dir=str(directory))

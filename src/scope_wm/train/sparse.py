@@ -35,6 +35,9 @@ WITHOUT_HEAD: dict[str, Literal["random", "latin-hypercube", "motion"]] = {
 }
 
 
+PAPER_FIT = FitSettings(optimiser=OptimiserSettings(lr=1e-4, weight_decay=0.01), epochs=100, batch=512)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainSparseSettings:
     """Train a sparse world model that keeps K tokens.
@@ -57,11 +60,7 @@ class TrainSparseSettings:
     """what selects them: directory of a distilled selector, or random, latin-hypercube, motion"""
     background: BackgroundConfig = field(default_factory=lambda: BackgroundConfig(kind="foreground-delta"))
     """what updates the others"""
-    fit: FitSettings = field(
-        default_factory=lambda: FitSettings(
-            optimiser=OptimiserSettings(lr=1e-4, weight_decay=0.01), batch=512
-        )
-    )
+    fit: FitSettings = PAPER_FIT
     """how to train"""
     select_by: SelectBy = "rollout"
     """what chooses the best weights: held-out rollouts, or planning on instances that are not the test's"""

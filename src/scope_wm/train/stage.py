@@ -96,6 +96,8 @@ def making(directory: Path, recipe: Recipe, run: RunSettings) -> Iterator[Work |
         if first:
             directory.mkdir(parents=True, exist_ok=True)
             held.enter_context(only_writer(directory))
+            if is_finished(directory, recipe):  # by another process, just now
+                raise UsageError(f"another process has just finished {directory}: nothing is left to do")
             sweep(directory)
             write_json(directory / UNFINISHED, recipe.made())
         processes.wait_for_everyone()

@@ -35,6 +35,11 @@ class Watch:
         """Return the mean of the last losses."""
         return sum(self.recent) / len(self.recent)
 
+    @property
+    def sound(self) -> bool:
+        """Tell whether the last loss is not far above the lowest mean: such weights are worth keeping."""
+        return not self.recent or self.recent[-1] <= DIVERGED * self.lowest
+
     def trouble(self, loss: float, norm: float) -> str:
         """Take the next loss and norm of the gradient; return what is wrong with them, or nothing."""
         if not math.isfinite(loss):

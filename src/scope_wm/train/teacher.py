@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 
 from scope_wm.data.split import open_splits
-from scope_wm.data.token_cache import Device, SplitTokens, open_tokens
-from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
+from scope_wm.data.token_cache import Device, SplitTokens, Tokens, open_tokens
+from scope_wm.model.architecture import BackgroundConfig, EncoderReference, ModelConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel, read_header
-from scope_wm.model.encoder import EncoderConfig
+from scope_wm.model.encoder import Encoder, EncoderConfig
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import TokenConfig, WorldModel
 from scope_wm.records import to_json
@@ -22,7 +22,9 @@ from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experie
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
-from scope_wm.types import UsageError
+from scope_wm.types import Statistics, UsageError
+
+PAPER_FIT = FitSettings(optimiser=OptimiserSettings(lr=5e-4, weight_decay=0.01), epochs=100, batch=32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,7 @@ class TrainTeacherSettings:
     """the encoder when tokens are made on the fly"""
     model: DynamicsConfig = field(default_factory=DynamicsConfig)
     """sizes of the model"""
-    fit: FitSettings = field(
-        default_factory=lambda: FitSettings(optimiser=OptimiserSettings(lr=5e-4, weight_decay=0.01))
-    )
+    fit: FitSettings = PAPER_FIT
     """how to train"""
     select_by: SelectBy = "rollout"
     """what chooses the best weights: held-out rollouts, or planning on instances that are not the test's"""
@@ -94,7 +94,8 @@ def train_teacher(settings: TrainTeacherSettings) -> None:
         history = settings.model.history or kind.history
         tokens = open_tokens_of(settings)
         experience = open_experience(settings.data, tokens, history=history, frameskip=kind.frameskip)
-        config = dense_config(experience, settings.model, history, kind.frameskip)
+        eye = tokens.training
+        config = dense_config(kind.name, experience.statistics, settings.model, history, eye.encoder, eye)
         torch.manual_seed(settings.fit.seed)
         trained = TrainedModel(config=config, world_model=build(config))
         training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
@@ -102,24 +103,31 @@ def train_teacher(settings: TrainTeacherSettings) -> None:
         work.finish(figures, lambda made: trained.save_pretrained(settings.out, made=made))
 
 
-def dense_config(experience: Experience, model: DynamicsConfig, history: int, frameskip: int) -> ModelConfig:
-    """Return the complete description of a dense model of this experience."""
-    values, tokens = experience.statistics, experience.tokens.training
+def dense_config(
+    task: str,
+    statistics: Statistics,
+    model: DynamicsConfig,
+    history: int,
+    seen: EncoderReference,
+    sizes: Tokens | Encoder,
+) -> ModelConfig:
+    """Return the complete description of a dense model; `sizes` has the number of tokens and their width."""
+    kind = TASKS[task]
     return ModelConfig(
-        task=experience.task,
-        frameskip=frameskip,
-        statistics=values,
-        encoder=tokens.encoder,
+        task=task,
+        frameskip=kind.frameskip,
+        statistics=statistics,
+        encoder=seen,
         tokens=TokenConfig(
-            num_tokens=tokens.num_tokens,
-            visual=tokens.dim,
-            proprio=len(values.proprio_mean),
-            action=frameskip * len(values.action_mean),
+            num_tokens=sizes.num_tokens,
+            visual=sizes.dim,
+            proprio=kind.proprio_width,
+            action=kind.frameskip * kind.action_width,
             embedding=model.embedding,
         ),
         history=history,
         transformer=model.transformer,
-        selector=SelectorConfig(kind="every-token", k=tokens.num_tokens),
+        selector=SelectorConfig(kind="every-token", k=sizes.num_tokens),
         background=BackgroundConfig(kind="copy"),
         output=model.output,
     )
