@@ -82,6 +82,15 @@ COMMANDS = {
     "bench tasks": Command(
         "Measure the speed of the five simulators", "bench.tasks", "BenchTasksSettings", "bench_tasks"
     ),
+    "bench plan": Command(
+        "Measure planning beside DINO-WM's algorithm", "bench.plan", "BenchPlanSettings", "bench_plan"
+    ),
+    "bench scaling": Command(
+        "Measure how time and memory of imagining grow",
+        "bench.scaling",
+        "BenchScalingSettings",
+        "bench_scaling",
+    ),
 }
 
 

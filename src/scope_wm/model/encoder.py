@@ -178,7 +178,7 @@ def _read(source: str, layer: int | None, *, local_files_only: bool) -> Any:
     if layer is not None and not 1 <= layer <= depth:
         raise ValueError(f"expected a layer between 1 and {depth} of {source}, got {layer}")
     config.num_hidden_layers = layer or depth
-    with _quiet(transformers.utils.logging):
+    with quiet(transformers.utils.logging):
         model, loaded = transformers.AutoModel.from_pretrained(
             source, config=config, use_safetensors=True, output_loading_info=True, **where
         )
@@ -198,8 +198,8 @@ def import_transformers() -> ModuleType:
 
 
 @contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
-    """Keep `transformers` from listing the layers that are left out on purpose."""
+def quiet(logging: Any) -> Iterator[None]:
+    """Keep `transformers` from listing the layers that are left out on purpose, and from showing bars."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -1,0 +1,241 @@
+"""How long planning takes and how much memory, side by side with DINO-WM's algorithm and with the paper."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from scope_wm.bench.child_memory import peak_memory
+from scope_wm.bench.flops import counted_gflops
+from scope_wm.bench.machine import this_machine, threads
+from scope_wm.bench.page import write_plan
+from scope_wm.bench.plan_results import About, Once, Round, rows
+from scope_wm.bench.plan_rounds import (
+    STEP_CANDIDATES,
+    Action,
+    Budget,
+    best_chunk,
+    full_step,
+    measured_round,
+    random_candidates,
+    shares,
+)
+from scope_wm.bench.plan_variants import VARIANTS, Variant, VariantCost
+from scope_wm.bench.subject import Subject, random_model
+from scope_wm.data.progress import progress
+from scope_wm.evaluate.settings import PROTOCOLS, TaskName, expect_at_least
+from scope_wm.model.architecture import build
+from scope_wm.planning.mpc import MPCSettings
+from scope_wm.presets import PresetName
+from scope_wm.types import IMAGE_SIZE, UsageError
+
+HORIZON = MPCSettings().horizon
+PLANNERS = ("cem", "eb-cem")
+TUNING_SHARE = 0.4  # of the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchPlanSettings:
+    """Measure planning time and memory of dense and sparse models with random weights, side by side.
+
+    Writes the page, and beside it, in a directory of its name, JSON and a plot for each task and preset.
+
+    Example: scope-wm bench plan --task push_t --preset paper --out docs/benchmarks.md
+    """
+
+    task: TaskName = "push_t"
+    """whose sizes: history, action and proprio"""
+    preset: PresetName = "paper"
+    """whose sizes: tokens, transformer"""
+    out: Path = Path("docs/benchmarks.md")
+    """the page; it shows all that was measured before into the directory beside it"""
+    budget_seconds: float = 3600.0
+    """about how long all may take; one round is always measured"""
+    rounds: int = 5
+    """rounds at most"""
+    candidates: int = 100
+    """in a batch of DINO-WM's algorithm; no chunk is larger"""
+    chunks: tuple[int, ...] = (10, 25, 50, 100)
+    """candidates at a time that the others try"""
+    threads: int = 2
+    """cores that torch uses"""
+    compile: bool = False
+    """compile the fast rollout with torch.compile, which takes minutes"""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        expect_at_least(self, {"rounds": 1, "candidates": 1, "threads": 1})
+        if not self.budget_seconds > 0:
+            raise UsageError(f"expected --budget-seconds above 0, got {self.budget_seconds:g}")
+        if not self.chunks or min(self.chunks) < 1:
+            raise UsageError(f"expected --chunks of at least 1, got {list(self.chunks)}")
+
+    def sizes(self, variant: Variant) -> list[int]:
+        """Return the chunks that a variant may use."""
+        tried = self.chunks if variant.tuned else (self.candidates,)
+        return sorted({min(size, self.candidates) for size in tried})
+
+
+def bench_plan(settings: BenchPlanSettings) -> None:
+    """Measure, and write page, JSON and plot."""
+    budget = Budget(settings.budget_seconds)
+    with threads(settings.threads), torch.no_grad():
+        bench = PlanBench(settings)
+        chunks = bench.choose_chunks()
+        shares_of, memory = bench.shares(chunks), bench.memory(chunks)
+        rounds = bench.rounds(chunks, budget)
+        full_steps = bench.full_steps(chunks, rounds, budget)
+        about = bench.about(rounds)
+    once = {
+        name: Once(
+            variant=cost.variant,
+            chunk=chunks[name],
+            gflops=bench.gflops(cost.variant),
+            shares=shares_of[name],
+            peak_memory=memory[name],
+            full_steps=full_steps[name],
+        )
+        for name, cost in bench.eager.items()
+    }
+    table = rows(rounds, once, PLANNERS, about.steps)
+    write_plan(settings.out, about, table, rounds)
+    print(f"wrote {settings.out}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """What a process of its own imagines, to see how much memory that takes."""
+
+    subject: Subject
+    variant: Variant
+    size: int
+
+
+def to_weigh(chunk: Chunk) -> Callable[[], object]:
+    """Return the encoding of the problem and the imagining of a chunk; the weights are there before."""
+    encoder, problem = chunk.subject.encoder(), chunk.subject.problem()
+    config = chunk.subject.config(chunk.variant.k, encoder.num_tokens, encoder.dim)
+    model, candidates = random_model(config), random_candidates(chunk.size, (HORIZON, config.tokens.action))
+    return lambda: VariantCost(chunk.variant, model, encoder, problem)(candidates)
+
+
+class PlanBench:
+    """The variants of one task and preset, ready to be measured."""
+
+    def __init__(self, settings: BenchPlanSettings) -> None:
+        self.settings = settings
+        self.subject = Subject(task=settings.task, preset=settings.preset)
+        self.encoder, self.problem = self.subject.encoder(), self.subject.problem()
+        self.configs = {
+            variant.k: self.subject.config(variant.k, self.encoder.num_tokens, self.encoder.dim)
+            for variant in VARIANTS
+        }
+        self.models = {k: random_model(config) for k, config in self.configs.items()}
+        self.eager = {variant.name: self.cost(variant) for variant in VARIANTS}
+        self.costs = (
+            {variant.name: self.cost(variant.compiled()) for variant in VARIANTS}
+            if settings.compile
+            else self.eager
+        )
+        self.action: Action = (HORIZON, self.configs[None].tokens.action)
+        self.steps = PROTOCOLS[settings.task].max_steps
+
+    def cost(self, variant: Variant) -> VariantCost:
+        """Return the cost of candidates as a variant imagines them."""
+        return VariantCost(variant, self.models[variant.k], self.encoder, self.problem)
+
+    def choose_chunks(self) -> dict[str, int]:
+        """Find the chunk of every variant that is free to choose, without compilation."""
+        seconds = TUNING_SHARE * self.settings.budget_seconds / len(VARIANTS)
+        chunks = {}
+        with progress("variants tuned", len(VARIANTS), 0) as advance:
+            for variant in VARIANTS:
+                sizes = self.settings.sizes(variant)
+                chunks[variant.name] = (
+                    best_chunk(self.eager[variant.name], sizes, self.action, Budget(seconds))
+                    if len(sizes) > 1
+                    else sizes[0]
+                )
+                advance()
+        return chunks
+
+    def shares(self, chunks: dict[str, int]) -> dict[str, dict[str, float]]:
+        """Find what the time of each variant goes to, without compilation: its parts would be one."""
+        found = {}
+        with progress("variants divided", len(VARIANTS), 0) as advance:
+            for variant in VARIANTS:
+                found[variant.name] = shares(self.eager[variant.name], chunks[variant.name], self.action)
+                advance()
+        return found
+
+    def memory(self, chunks: dict[str, int]) -> dict[str, int | None]:
+        """Measure the peak memory of each variant, without compilation."""
+        found = {}
+        with progress("variants weighed", len(VARIANTS), 0) as advance:
+            for variant in VARIANTS:
+                job = Chunk(subject=self.subject, variant=variant, size=chunks[variant.name])
+                found[variant.name] = peak_memory(to_weigh, job, self.settings.threads)
+                advance()
+        return found
+
+    def rounds(self, chunks: dict[str, int], budget: Budget) -> list[Round]:
+        """Measure round after round while another fits into the budget; the first is made in any case."""
+        for cost in self.costs.values():  # the first call is slow, and the first of this size compiles
+            cost(random_candidates(chunks[cost.variant.name] if cost.variant.tuned else 1, self.action))
+        measured = list[Round]()
+        with progress("rounds", self.settings.rounds, 0) as advance:
+            longest = 0.0
+            while len(measured) < self.settings.rounds and (not measured or longest < budget.left()):
+                before = budget.left()
+                measured.append(measured_round(self.costs, chunks, self.action, self.steps))
+                longest = max(longest, before - budget.left())
+                advance()
+        return measured
+
+    def full_steps(
+        self, chunks: dict[str, int], rounds: Sequence[Round], budget: Budget
+    ) -> dict[str, dict[str, float]]:
+        """Measure a full step of each variant and planner that the budget allows, the fastest first."""
+        found: dict[str, dict[str, float]] = {name: {} for name in self.costs}
+        with progress("full steps measured or left out", len(self.costs) * len(PLANNERS), 0) as advance:
+            for name, cost in reversed(self.costs.items()):
+                chunk = median(each.chunk_seconds(cost.variant) for each in rounds)
+                for planner in PLANNERS:
+                    if STEP_CANDIDATES / chunks[name] * chunk < budget.left():
+                        found[name][planner] = full_step(planner, cost, chunks[name], self.action)
+                    advance()
+        return found
+
+    def gflops(self, variant: Variant) -> float:
+        """Count one candidate; its image too, if that is encoded for it."""
+        config = self.configs[variant.k]
+        with torch.device("meta"):
+            model = build(config).eval()
+            visual = torch.empty(1, config.tokens.num_tokens, config.tokens.visual)
+            proprio, actions = torch.empty(1, config.tokens.proprio), torch.empty(1, *self.action)
+        counted = counted_gflops(lambda: variant.last(model, visual, proprio, actions))
+        return counted + self.gflops_of_image() if variant.encodes_each else counted
+
+    def gflops_of_image(self) -> float:
+        """Count the encoding of one image."""
+        assert isinstance(self.encoder, torch.nn.Module)
+        encoder = copy.deepcopy(self.encoder).to("meta")
+        image = torch.empty(1, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8, device="meta")
+        return counted_gflops(lambda: encoder(image))
+
+    def about(self, rounds: Sequence[Round]) -> About:
+        """Tell what was measured, and on what."""
+        return About(
+            task=self.settings.task,
+            preset=self.settings.preset,
+            history=self.configs[None].history,
+            horizon=HORIZON,
+            steps=self.steps,
+            rounds=len(rounds),
+            gemm_rate=max(each.gemm_rate for each in rounds),
+            compiled=self.settings.compile,
+            machine=this_machine(),
+        )

@@ -1,0 +1,104 @@
+"""The ways of imagining candidates that are compared, and the cost that each gives a planner.
+
+plain dense A              DINO-WM's algorithm: the scores of attention in memory, 100 candidates a batch
+plain dense A, published   the same, and the image is encoded once for every candidate
+plain dense B              the same with fused attention and the best chunk
+fast dense, K = 98, 32     the fast rollout, with the best chunk
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from scope_wm.bench.subject import FixedProblem
+from scope_wm.model.encoder import Encoder
+from scope_wm.model.fast_rollout import last_imagined
+from scope_wm.model.rollout import rollout
+from scope_wm.model.world_model import WorldModel
+from scope_wm.planning.objective import Goal, frame_costs, last_frame
+
+LastFrame = Callable[[WorldModel, Tensor, Tensor, Tensor], Tensor]
+
+
+def plain(
+    model: WorldModel,
+    visual: Float[Tensor, "B N V"],
+    proprio: Float[Tensor, "B P"],
+    actions: Float[Tensor, "B L A"],
+) -> Float[Tensor, "B N D"]:
+    """Return the last frame of the plain rollout."""
+    return rollout(model, visual, proprio, actions)[:, -1]
+
+
+def explicit(
+    model: WorldModel,
+    visual: Float[Tensor, "B N V"],
+    proprio: Float[Tensor, "B P"],
+    actions: Float[Tensor, "B L A"],
+) -> Float[Tensor, "B N D"]:
+    """Return the same with softmax(Q K^T) V in three steps: torch's math backend holds all scores."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return plain(model, visual, proprio, actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way of imagining: how, with how many tokens, and how many candidates at a time."""
+
+    name: str
+    k: int | None  # None: every token
+    last: LastFrame
+    tuned: bool  # whether the best chunk is looked for; else the largest is taken, as DINO-WM does
+    encodes_each: bool = False  # whether every candidate's image is encoded, though all are the same
+
+    def compiled(self) -> "Variant":
+        """Return this with the fast rollout compiled; what it is compared with stays as it is."""
+        return replace(self, last=torch.compile(self.last)) if self.last is last_imagined else self
+
+
+PLAIN_A = Variant(name="plain dense A", k=None, last=explicit, tuned=False)
+PUBLISHED = Variant(name="plain dense A, published", k=None, last=explicit, tuned=False, encodes_each=True)
+PLAIN_B = Variant(name="plain dense B", k=None, last=plain, tuned=True)
+VARIANTS = (
+    PUBLISHED,
+    PLAIN_A,
+    PLAIN_B,
+    Variant(name="fast dense", k=None, last=last_imagined, tuned=True),
+    Variant(name="fast K = 98", k=98, last=last_imagined, tuned=True),
+    Variant(name="fast K = 32", k=32, last=last_imagined, tuned=True),
+)
+
+
+class VariantCost:
+    """How far from the goal a variant imagines that candidates of the fixed problem end."""
+
+    def __init__(self, variant: Variant, model: WorldModel, encoder: Encoder, problem: FixedProblem) -> None:
+        self.variant = variant
+        self.model = model
+        self.encoder = encoder
+        self.problem = problem
+        self.visual = self.encode(1)
+        self.goal = Goal(
+            visual=encoder(problem.goal).unsqueeze(1),
+            proprio=model.fuse.proprio(problem.goal_proprio).unsqueeze(1),
+        )
+
+    def encode(self, images: int) -> Float[Tensor, "images N V"]:
+        """Encode the observation so many times."""
+        return self.encoder(self.problem.now.expand(images, -1, -1, -1))
+
+    @torch.no_grad()
+    def __call__(self, candidates: Float[Tensor, "1 S L A"]) -> Float[Tensor, "1 S"]:
+        """Imagine every candidate, and compare its last frame with the goal."""
+        samples = candidates.shape[1]
+        visual = self.encode(samples) if self.variant.encodes_each else self.visual.repeat(samples, 1, 1)
+        proprio = self.problem.proprio.repeat(samples, 1)
+        return self.compare(self.variant.last(self.model, visual, proprio, candidates[0]))
+
+    def compare(self, frames: Float[Tensor, "S N D"]) -> Float[Tensor, "1 S"]:
+        """Return how far frames are from the goal."""
+        return last_frame(frame_costs(self.model.fuse, frames[None, :, None], self.goal, alpha=1.0))

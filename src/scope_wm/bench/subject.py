@@ -1,0 +1,129 @@
+"""What is measured: world models of a preset's sizes with random weights, their encoder, one fixed problem.
+
+Time and memory depend on sizes alone, so nothing has to be trained or downloaded first.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from scope_wm.evaluate.settings import TaskName
+from scope_wm.model.architecture import (
+    BackgroundConfig,
+    EncoderReference,
+    ModelConfig,
+    SelectorConfig,
+    build,
+)
+from scope_wm.model.encoder import (
+    DIRECTORY_VARIABLE,
+    Encoder,
+    EncoderConfig,
+    HubEncoder,
+    import_transformers,
+    quiet,
+)
+from scope_wm.model.encoders import SHIPPED, open_encoder
+from scope_wm.model.world_model import TokenConfig, WorldModel
+from scope_wm.planning.mpc import observe_states
+from scope_wm.presets import PRESETS, PresetName
+from scope_wm.tasks import TASKS
+from scope_wm.types import Statistics
+
+PROBLEM_SEED = 1  # of instance 0
+NOISE = 0.02  # added to fresh weights: where these are zero, actions would not matter
+VIT_S = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "image_size": 518}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedProblem:
+    """What is seen of one problem: images, and standardised proprio, which is random."""
+
+    now: UInt8[Tensor, "1 224 224 3"]
+    goal: UInt8[Tensor, "1 224 224 3"]
+    proprio: Float[Tensor, "1 P"]
+    goal_proprio: Float[Tensor, "1 P"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A task at the sizes of a preset."""
+
+    task: TaskName
+    preset: PresetName
+
+    def encoder(self) -> Encoder:
+        """Return the preset's encoder; DINOv2 that is not on disk has random weights of the same shapes."""
+        config = PRESETS[self.preset](self.task).encoder
+        on_disk = config.source == SHIPPED or DIRECTORY_VARIABLE in os.environ
+        return open_encoder(config) if on_disk else random_dinov2()
+
+    def problem(self) -> FixedProblem:
+        """Return the problem of instance 0."""
+        task = TASKS[self.task]()
+        drawn = task.sample_problem(PROBLEM_SEED)
+        images = torch.from_numpy(observe_states(task, [drawn.start, drawn.goal]).images)
+        generator = torch.Generator().manual_seed(PROBLEM_SEED)
+        now, goal = torch.randn(2, 1, task.proprio_width, generator=generator)
+        return FixedProblem(now=images[:1], goal=images[1:], proprio=now, goal_proprio=goal)
+
+    def config(self, k: int | None, tokens: int, channels: int) -> ModelConfig:
+        """Return a model that keeps K of an encoder's tokens, or all; dense models have no selector."""
+        preset, task = PRESETS[self.preset](self.task), TASKS[self.task]
+        action, proprio = np.zeros(task.action_width), np.zeros(task.proprio_width)
+        dense = ModelConfig(
+            task=self.task,
+            frameskip=task.frameskip,
+            statistics=Statistics(
+                action_mean=action, action_std=action + 1, proprio_mean=proprio, proprio_std=proprio + 1
+            ),
+            encoder=EncoderReference(config=preset.encoder, digest=""),
+            tokens=TokenConfig(
+                num_tokens=tokens,
+                visual=channels,
+                proprio=len(proprio),
+                action=task.frameskip * len(action),
+                embedding=preset.model.embedding,
+            ),
+            history=preset.model.history or task.history,
+            transformer=preset.model.transformer,
+            selector=SelectorConfig(kind="every-token", k=tokens),
+            background=BackgroundConfig(kind="copy"),
+            output=preset.model.output,
+        )
+        if k is None:
+            return dense
+        selector = SelectorConfig(kind="distilled", k=k, hidden=preset.selector.hidden)
+        return replace(dense, selector=selector, background=BackgroundConfig(kind="foreground-delta"))
+
+
+def random_model(config: ModelConfig) -> WorldModel:
+    """Return a model to plan with whose weights are random, the same for the same sizes."""
+    with fixed_seed():
+        model = build(config).eval().requires_grad_(False)
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=NOISE)
+    return model
+
+
+def random_dinov2() -> HubEncoder:
+    """Return an encoder of the shapes of DINOv2 ViT-S/14."""
+    transformers = import_transformers()
+    with fixed_seed(), quiet(transformers.utils.logging), TemporaryDirectory() as folder:
+        transformers.Dinov2Model(transformers.Dinov2Config(patch_size=14, **VIT_S)).save_pretrained(folder)
+        return HubEncoder(EncoderConfig(source=folder))
+
+
+@contextmanager
+def fixed_seed() -> Iterator[None]:
+    """Draw fresh weights from seed 0, and leave torch's own randomness as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
