@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from scope_wm.planning.cem import CEMSettings, gaussian
-from scope_wm.planning.search import Plan, lowest, normal, taken
+from scope_wm.planning.search import Plan, lowest_in_turn, normal, taken
 
 FIRST_STEP = CEMSettings(samples=300, elites=30)
 LATER_STEPS = CEMSettings(samples=100, elites=10)
@@ -39,10 +39,7 @@ class EliteBank:
 
         One that costs NaN is never kept: where there are not enough others, they are kept in turn.
         """
-        best = lowest(plan.costs, size)
-        usable = (~plan.costs.gather(1, best).isnan()).sum(dim=1, keepdim=True)
-        turn = torch.arange(best.shape[1], device=best.device) % usable
-        return EliteBank(sequences=taken(plan.candidates, best.gather(1, turn)))
+        return EliteBank(sequences=taken(plan.candidates, lowest_in_turn(plan.costs, size)))
 
     def of(self, problems: Int[Tensor, " rows"]) -> "EliteBank":
         """Return the bank of some of the problems: it follows them when others are solved."""

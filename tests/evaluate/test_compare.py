@@ -85,6 +85,31 @@ def test_a_table_and_a_sentence_are_printed(
         assert text in " ".join(shown.split())
 
 
+def test_what_else_differs_is_named_and_times_are_qualified(
+    saved: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, same, other = (saved(name, FIRST) for name in ("first", "same", "other"))
+    config = json.loads((other / "config.json").read_text())
+    config["settings"] |= {"max_steps": 3, "workers": 7}
+    config["versions"]["torch"] = "1.0"
+    (other / "config.json").write_text(json.dumps(config))
+    assert main(["compare", str(first), str(same)]) == 0
+    shown = capsys.readouterr().out
+    assert "not as the first" not in shown
+    assert "*" not in shown
+    assert main(["compare", str(first), str(other)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not as the first: " in shown
+    for text in (
+        "max_steps 3 (first 15)",
+        "workers 7 (first ",
+        "torch 1.0 (first ",
+        "1.00 *",
+        "do not compare",
+    ):
+        assert text in shown
+
+
 def test_runs_of_different_length_are_compared_on_what_they_share(
     saved: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

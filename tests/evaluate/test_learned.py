@@ -52,7 +52,7 @@ def test_a_model_is_evaluated_and_the_order_of_instances_changes_nothing(
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "success " in shown
-    assert "upper bound" not in shown
+    assert "a reference" not in shown
     records = read_records(out)
     again = []
     solve_instances(Job(settings(model, out), None, [2, 1, 0]), again.append)

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,16 +16,20 @@ import torch
 
 from scope_wm.cli import main
 from scope_wm.data.collect import CollectSettings, collect
+from scope_wm.data.problems import problems
+from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
-from scope_wm.evaluate.instances import InstanceRecord
+from scope_wm.evaluate.instances import InstanceRecord, problem_source
 from scope_wm.evaluate.models import simulator_scale
-from scope_wm.evaluate.run import appending, read_records
+from scope_wm.evaluate.run import is_evaluated, read_records, read_run
 from scope_wm.evaluate.runner import Job, jobs, run, solve_instances
 from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings, TaskName
 from scope_wm.evaluate.statistics import wilson
+from scope_wm.files import only_writer
 from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.models import ActionScale
 from scope_wm.planning.planners import PLANNERS
+from scope_wm.planning.search import Limits
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 
@@ -120,7 +125,7 @@ def test_the_summary_sums_up_the_records(finished: Path) -> None:
     assert summary["total_samples"] == sum(r.samples for r in records)
     assert summary["peak_memory"] == max(r.peak_memory or 0 for r in records)
     assert summary["success_block_must_move"] is None
-    assert "upper bound" in summary["notes"][0]
+    assert "a reference" in summary["notes"][0]
     assert "path left" in summary["notes"][0]
 
 
@@ -130,6 +135,8 @@ def test_the_config_says_everything(finished: Path) -> None:
     assert config["settings"].items() >= expected.items()
     assert (config["model_digest"], config["data_digest"]) == ("simulator", None)
     assert config["versions"]["numpy"] == np.__version__
+    assert config["versions"]["transformers"] == pytest.importorskip("transformers").__version__
+    assert config["settings"]["workers"] == 1
     assert config["machine"]["cores"] >= 1
 
 
@@ -171,11 +178,58 @@ def test_a_killed_run_goes_on_to_the_same_records(tmp_path: Path, finished: Path
     assert timeless([*again.values()]) == timeless([*read_records(finished).values()])
 
 
-def test_two_processes_do_not_write_to_one_run(tmp_path: Path, finished: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, {"instances": 8}, {"seed": 1}])
+def test_two_processes_do_not_write_to_one_run(
+    tmp_path: Path, finished: Path, changes: dict[str, Any]
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)
-    with appending(out), pytest.raises(UsageError, match="another process is evaluating into"):
-        run(settings(out))
+    (out / ".summary.json.1.partial").write_text("the other is writing this")
+    before = content(out)
+    with only_writer(out), pytest.raises(UsageError, match="another process is writing into"):
+        run(settings(out, **changes))
+    assert content(out) == before
+
+
+@pytest.mark.parametrize("which", ["instances of the config", "a record", "the summary"])
+def test_a_run_is_finished_when_config_records_and_summary_agree(
+    tmp_path: Path, finished: Path, which: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    assert is_evaluated(settings(out))
+    if which == "a record":
+        lines = (out / "instances.jsonl").read_text().splitlines(keepends=True)
+        (out / "instances.jsonl").write_text("".join(lines[:-1]))
+    else:
+        file = out / ("summary.json" if which == "the summary" else "config.json")
+        values = json.loads(file.read_text())
+        (values if which == "the summary" else values["settings"])["instances"] = INSTANCES - 1
+        file.write_text(json.dumps(values))
+    assert not is_evaluated(settings(out))
+    with pytest.raises(UsageError, match="is not finished"):
+        read_run(out)
+    run(settings(out))
+    assert is_evaluated(settings(out))
+    assert timeless([*read_run(out).records.values()]) == timeless([*read_records(finished).values()])
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "was"), [("versions", "torch", "1.0"), ("machine", "processor", "Another")]
+)
+def test_instances_of_other_versions_and_machines_are_not_mixed(
+    tmp_path: Path, finished: Path, part: str, name: str, was: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    config = json.loads((out / "config.json").read_text())
+    config[part][name] = was
+    (out / "config.json").write_text(json.dumps(config))
+    before = content(out)
+    run(settings(out))  # nothing is missing, so nothing is mixed
+    with pytest.raises(UsageError, match=f"was begun with {name} {was}, here it is "):
+        run(settings(out, instances=INSTANCES + 1))
+    assert content(out) == before
 
 
 def test_the_names_on_the_command_line_are_those_of_planners_and_tasks() -> None:
@@ -296,7 +350,10 @@ def exit_code(words: Sequence[str]) -> int:
         ("--model simulator --horizon 0", "expected --horizon of at least 1, got 0"),
         ("--model simulator --max-steps 0", "expected --max-steps of at least 1, got 0"),
         ("--model simulator --workers 0", "expected --workers of at least 1, got 0"),
-        ("--model simulator --max-seconds 0", "expected --max-seconds above 0, got 0"),
+        ("--model simulator --max-seconds 0", "expected finite --max-seconds above 0, got 0"),
+        ("--model simulator --max-seconds inf", "expected finite --max-seconds above 0, got inf"),
+        ("--model runs/none --alpha inf", "expected a finite --alpha of at least 0, got inf"),
+        ("--model simulator --max-memory 0B", "expected memory of at least 1, got 0"),
         ("--model simulator --elites 0", "expected --elites of at least 1, got 0"),
         ("--model simulator --samples 5", "got 10 elites of 5 samples"),
         ("--model simulator --planner mppi --samples 5", "are for cem and eb-cem, got mppi"),
@@ -326,12 +383,46 @@ def test_more_instances_than_the_store_has_problems_are_refused(
 ) -> None:
     words = ["--task", "wall", "--model", "simulator", "--problems-from", str(store), "--instances", "26"]
     assert exit_code([*words, "--out", str(tmp_path / "run")]) == 2
-    assert "expected --instances of at most" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"expected --instances of at most \d+, .* got 26"):
+    assert "expected a store of at least 26 problems" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"expected a store of at least 26 problems, .* has \d+"):
         run(settings(tmp_path / "run", problems_from=store, instances=26))  # 25 starts in 50 frames
     with pytest.raises(UsageError, match=r"expected a store of rope, .* is one of wall"):
         run(settings(tmp_path / "run", task="rope", problems_from=store))
     assert not (tmp_path / "run").exists()
+
+
+def test_every_instance_has_another_problem_of_the_store(store: Path) -> None:
+    task = TASKS["wall"]()
+    problem_of, every = problem_source(task, store), problems(open_splits(store).validation, task)
+    for instance, problem in enumerate(every):
+        assert np.array_equal(problem_of(99 * instance + 1).start, problem.start)
+    assert instance > 5
+    first, third = (problem_of(99 * i + 1) for i in (0, 2))
+    assert np.array_equal(problem_of(0).start, first.start)
+    assert np.array_equal(problem_of(3).start, third.start)  # what is no instance's seed counts on
+    assert not np.array_equal(first.start, third.start)
+
+
+def test_a_deadline_is_checked_as_often_as_for_a_robot() -> None:
+    assert SearchSettings(max_seconds=0.5).limits().chunk == 50
+    assert SearchSettings(max_seconds=0.5, chunk=7).limits().chunk == 7
+    assert SearchSettings().limits().chunk is None
+
+
+@pytest.mark.usefixtures("threads")
+def test_workers_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[Limits] = []
+    monkeypatch.setattr(
+        "scope_wm.evaluate.runner.Controller", lambda *_, **given: limits.append(given["limits"])
+    )
+    solve_instances(Job(settings(tmp_path, workers=3), simulator_scale("wall", None), []), print)
+    assert [given.processes for given in limits] == [3]
+    monkeypatch.setattr(ModelSettings, "resolved_device", lambda _: torch.device("cuda"))
+    learned = settings(tmp_path, model=ModelSettings(model="runs/model"), workers=None)
+    assert learned.worker_count == learned.resolved()["workers"] == 1
+    assert replace(learned, workers=3).worker_count == 3
+    monkeypatch.undo()
+    assert settings(tmp_path, workers=None).resolved()["workers"] == os.cpu_count()
 
 
 def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path, store: Path) -> None:
@@ -340,6 +431,9 @@ def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path, store: 
         run(settings(store))
     assert content(store) == before
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match=r"expected --out to name a directory"):
-        run(settings(tmp_path / "file"))
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(
+            UsageError, match=r"expected --out to name a place in directories, .*file is a file"
+        ):
+            run(settings(out))
     assert (tmp_path / "file").read_text() == "mine"

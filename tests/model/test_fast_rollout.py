@@ -70,6 +70,16 @@ def assert_same(model: WorldModel, *arguments: Tensor | None) -> None:
     torch.testing.assert_close(fast(model, *arguments), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_the_epsilon_of_layer_norms_is_the_models() -> None:
+    torch.manual_seed(0)
+    model = make(n=6, k=2, history=2)
+    before = fast(model, *(given := inputs(model, 2, 3)))
+    for branch in (model.background.update, model.background.gate):
+        branch[0].eps = 0.5
+    assert_same(model, *given)
+    assert not torch.allclose(fast(model, *given), before, rtol=1e-2)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 3),

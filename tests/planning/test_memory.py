@@ -64,6 +64,7 @@ def test_what_is_not_bytes_is_refused(text: str) -> None:
 def test_the_share_of_a_gpu_is_half_of_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 80))
     assert fair_share(torch.device("cuda")) == 40
+    assert fair_share(torch.device("cuda"), processes=4) == 10
 
 
 def test_a_gpu_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

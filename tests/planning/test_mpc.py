@@ -114,6 +114,24 @@ def test_the_bank_is_filled_at_the_first_step_only() -> None:
         assert other.costs.shape == (1, 8)
 
 
+def test_a_search_that_completed_nothing_in_its_time_fills_no_bank() -> None:
+    spy = Spy(SMALL)
+    out_of_time, enough = Limits(chunk=4, seconds=1e-9), Limits(chunk=4)
+    controller = Controller(simulator(), spy, MPCSettings(horizon=1))
+    now, goal = seen([1])
+    controller.reset(goal, [1])
+    for limits in (out_of_time, enough, out_of_time):
+        controller.limits = limits
+        controller.act(now)
+    (_, cut, none), (given, plan, filled), (_, later, same) = spy.seen
+    assert (none, given) == (None, None)
+    assert cut.samples == 4
+    assert plan.costs.shape == (1, 20)  # as widely as a first search
+    assert torch.equal(filled.sequences[0], plan.candidates[0, plan.costs[0].argsort(stable=True)[:6]])
+    assert later.samples == 4
+    assert same is filled
+
+
 def test_three_problems_at_once_go_as_each_alone() -> None:
     task, seeds = TASKS["wall"](), [1, 100, 199]
     problems = [task.sample_problem(seed) for seed in seeds]

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from scope_wm.model.world_model import Fuse, TokenConfig
-from scope_wm.planning.objective import Goal, all_frames, frame_costs, last_frame
+from scope_wm.planning.objective import Goal, frame_costs, last_frame
 
 
 def test_costs_are_the_means_of_the_formula() -> None:
@@ -21,4 +21,3 @@ def test_costs_are_the_means_of_the_formula() -> None:
             own = ((frames[b, t, :, 5:7].mean(0) - proprio[b]) ** 2).mean()
             np.testing.assert_allclose(float(costs[b, t]), near + 0.5 * own, rtol=1e-9)
     np.testing.assert_allclose(last_frame(costs), costs[:, 2])
-    np.testing.assert_allclose(all_frames(costs), costs @ torch.tensor([1.0, 2.0, 4.0]).double() / 7)

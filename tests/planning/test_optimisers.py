@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import psutil
@@ -13,7 +14,16 @@ from scope_wm.planning.icem import ICEMSettings, coloured, icem
 from scope_wm.planning.memory import fair_share
 from scope_wm.planning.mppi import MPPISettings, mppi, weights
 from scope_wm.planning.random_shooting import random_shooting
-from scope_wm.planning.search import Gaussian, Limits, Plan, lowest, normal, standard_start, warm_start
+from scope_wm.planning.search import (
+    Gaussian,
+    Limits,
+    Plan,
+    lowest,
+    normal,
+    standard_start,
+    wait_for,
+    warm_start,
+)
 
 TARGET = torch.linspace(-1.0, 1.0, 2 * 3 * 2).reshape(2, 1, 3, 2)
 Optimiser = Callable[..., Plan]
@@ -104,10 +114,11 @@ def test_a_memory_limit_cuts_the_candidates_and_changes_no_bit(
 
 
 def test_without_a_limit_a_search_takes_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scope_wm.planning.search.fair_share", lambda device: 60_000)
+    monkeypatch.setattr("scope_wm.planning.search.fair_share", lambda device, processes: 60_000 * processes)
     cost = SizedBowl()
     cem(cost, standard_start(2, 3, 2), generators(0, 1), CEMSettings(iterations=1))
     assert cost.seen == [10] * 10
+    assert Limits(processes=2).at_a_time(cost, torch.empty(2, 100, 3, 2)) == 20
     total, cores = psutil.virtual_memory().total, os.cpu_count()
     assert fair_share(torch.device("cpu")) == total // (2 * cores)
 
@@ -226,6 +237,61 @@ def test_out_of_time_in_the_first_iteration_the_best_scored_counts(clock: Clock)
     assert plan.samples == 20
     best = plan.costs.argmin(1)
     assert torch.equal(plan.actions, plan.candidates[[0, 1], best])
+    assert plan.trace.shape == (0, 2)  # no iteration is complete
+
+
+def test_a_clock_is_read_when_the_device_has_done_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    monkeypatch.setattr("scope_wm.planning.search.wait_for", lambda device: waited.append(device.type))
+    settings = CEMSettings(iterations=1)
+    cem(bowl, standard_start(2, 3, 2), generators(0, 1), settings)
+    assert waited == []
+    cem(bowl, standard_start(2, 3, 2), generators(0, 1), settings, limits=Limits(chunk=50, seconds=60.0))
+    assert waited == ["cpu"] * 3  # after two chunks and at the end
+
+
+def test_only_gpus_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: waited.append(str(device)))
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append("mps"))
+    for name in ("cpu", "cuda:1", "mps"):
+        wait_for(torch.device(name))
+    assert waited == ["cuda:1", "mps"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"chunk": 0}, "expected chunk of at least 1, got 0"),
+        ({"memory": 0}, "expected memory of at least 1, got 0"),
+        ({"seconds": 0.0}, "expected finite seconds above 0, got 0.0"),
+        ({"seconds": float("inf")}, "expected finite seconds above 0, got inf"),
+        ({"low": torch.tensor([0.0, 2.0]), "high": torch.ones(2)}, r"low <= high, got \[0.0, 2.0\] and"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Limits(**limits)
+
+
+def test_a_cost_of_another_shape_is_refused(optimiser: Callable[..., Plan]) -> None:
+    with pytest.raises(ValueError, match=r"expected costs of shape \[2, \d+\], got \[2, \d+, 3\]"):
+        optimiser(lambda c: (c - TARGET).square().sum(-1), [0, 1])
+
+
+def test_icem_keeps_no_elite_that_costs_nan() -> None:
+    seen: list[Tensor] = []
+
+    def one_is_left(candidates: Tensor) -> Tensor:
+        costs = torch.full(candidates.shape[:2], torch.nan)
+        costs[:, 4] = 1.0
+        seen.append(candidates)
+        return costs
+
+    settings = ICEMSettings(samples=20, elites=5, iterations=2, kept=3)
+    icem(one_is_left, standard_start(2, 3, 2), generators(0, 1), settings)
+    first, second = seen
+    assert torch.equal(second[:, :3], first[:, [4, 4, 4]])
 
 
 def test_cem_follows_a_trace_calculated_in_numpy() -> None:

@@ -12,8 +12,10 @@ from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import Controller, MPCSettings, search_generator
-from scope_wm.planning.planner import CHUNK, Planner
+from scope_wm.planning.planner import Planner
 from scope_wm.planning.planners import PLANNERS
+from scope_wm.planning.search import DEADLINE_CHUNK, SizedCost
+from scope_wm.selector import RandomSelector
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 
@@ -65,6 +67,33 @@ def test_the_seed_of_the_goal_decides_and_a_reset_forgets(planner: Planner) -> N
     np.testing.assert_array_equal(first, actions(5))
 
 
+def test_the_seed_of_the_goal_also_decides_what_a_selector_draws(directory: Path) -> None:
+    planner = Planner.from_pretrained(directory, planner="cem", horizon=2)
+    planner.model.world_model.selector = RandomSelector(6, torch.Generator())
+    draws: dict[int, list[np.ndarray]] = {5: [], 6: []}
+    for seed in (5, 6, 5):
+        planner.reset(*GOAL, seed=seed)
+        draws[seed].append(planner.act(*NOW))
+    np.testing.assert_array_equal(*draws[5])
+    planner.reset(*GOAL, seed=5)
+    planner.model.reseed([6])
+    assert not np.array_equal(planner.act(*NOW), draws[5][0]), "or what is drawn does not matter"
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_no_action_is_beyond_what_the_robot_can_do(name: str, directory: Path) -> None:
+    low, high = np.array([-0.3, 0.1]), np.array([0.7, 0.25])
+    planner = Planner.from_pretrained(directory, planner=name, horizon=2, low=low, high=high.tolist())
+    planner.reset(*GOAL)
+    for seen in (NOW, LATER):
+        actions = planner.act(*seen)
+        assert (actions >= low).all()
+        assert (actions <= high).all()
+    limits = planner.controller.limits
+    scaled = limits.low.double().numpy().reshape(5, 2) * planner.model.scale.std + planner.model.scale.mean
+    np.testing.assert_allclose(scaled, np.tile(low, (5, 1)), atol=1e-6)  # the search itself stays within
+
+
 def test_proprio_may_be_a_plain_list(planner: Planner) -> None:
     planner.reset(GOAL[0], GOAL[1].tolist())
     actions = planner.act(NOW[0], NOW[1].tolist())
@@ -77,7 +106,7 @@ def test_out_of_time_the_best_candidate_of_the_first_chunk_is_taken(directory: P
     planner.reset(*GOAL, seed=5)
     actions = planner.act(*NOW)
     # CEM's first candidates are standard normal, the first of them the mean, which is 0.
-    candidates = torch.randn(100, 2, 10, generator=search_generator(0, 5, 0))[:CHUNK]
+    candidates = torch.randn(100, 2, 10, generator=search_generator(0, 5, 0))[:DEADLINE_CHUNK]
     candidates[0] = 0.0
     model = load_latent_model(ModelSettings(model=str(directory)))
     now, goal = (Observations(images=o[0][None], proprio=o[1][None]) for o in (NOW, GOAL))
@@ -118,11 +147,19 @@ def test_acting_before_a_goal_is_refused(directory: Path) -> None:
         Planner.from_pretrained(directory).act(*NOW)
 
 
+def test_a_seed_below_zero_is_refused_at_once(planner: Planner) -> None:
+    with pytest.raises(ValueError, match=r"expected seeds of at least 0, got \[-1\]"):
+        planner.reset(*GOAL, seed=-1)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"planner": "dreamer"}, "expected a planner of cem, eb-cem, .* got 'dreamer'"),
-        ({"deadline": 0.0}, "expected a deadline above 0 seconds, got 0.0"),
+        ({"deadline": 0.0}, "expected a finite deadline above 0 seconds, got 0.0"),
+        ({"deadline": float("inf")}, "expected a finite deadline above 0 seconds, got inf"),
+        ({"low": [0.0]}, r"expected low of shape \(2,\), got \(1,\)"),
+        ({"low": [1.0, 0.0], "high": [0.0, 1.0]}, "expected low <= high"),
         ({"horizon": 0}, "expected a horizon of at least 1, got 0"),
     ],
 )
@@ -181,6 +218,8 @@ def test_the_example_of_optimisers_alone_runs() -> None:
     torch.testing.assert_close(plan.actions.sum(1), torch.tensor([[0.5, -2.0]]), atol=0.1, rtol=0)
     assert plan.actions.abs().max() <= 1.0
     assert len(plan.trace) == 10
+    assert isinstance(names["cost"], SizedCost)
+    assert names["limits"].at_a_time(names["cost"], plan.candidates) == 20  # as the page says
 
 
 def test_a_model_of_another_task_is_refused(directory: Path) -> None:

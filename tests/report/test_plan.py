@@ -35,6 +35,7 @@ from scope_wm.report.plan_video import (
     moments,
     spotlight,
 )
+from scope_wm.selector import RandomSelector
 from scope_wm.tasks import TASKS
 from scope_wm.types import Problem
 
@@ -79,7 +80,7 @@ def test_the_simulator_solves_a_problem_and_the_video_shows_it(tmp_path: Path) -
     shown = subprocess.run(command, capture_output=True, text=True, check=True)  # type checks would be slow
     assert shown.stdout.startswith("solved after 1 step, ")
     assert shown.stdout.endswith(f"s of planning\n{out}\n")
-    assert shown.stderr.startswith("step  1/1  cost ")
+    assert shown.stderr.startswith("step  1/1  best cost ")
     assert "distance" in shown.stderr
     frames = iio.imread(out, plugin="pyav")
     assert len(frames) == 10 + 25 + 15  # iterations, simulator steps, and the end stays
@@ -183,6 +184,36 @@ def test_a_decoder_may_be_named_and_must_fit(
         assert width == 2 * MARGIN + panels * (PANEL + GAP) - GAP
 
 
+def test_a_directory_is_not_taken_for_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.mp4").mkdir()
+    with pytest.raises(SystemExit, match="2"):
+        main([*PLAN, "--model", "simulator", "--out", str(tmp_path / "plan.mp4")])
+    assert "to name a file" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_instance_is_planned_again_as_it_was_before(random_model: Callable[[str], Path]) -> None:
+    model = load_latent_model(ModelSettings(model=str(random_model("wall"))))
+    model.world_model.selector = RandomSelector(6, torch.Generator())
+    task, planner = TASKS["wall"](), SearchSettings(planner="cem", samples=4, elites=2).step_planner()
+    controller = Controller(model, planner, MPCSettings(horizon=2, max_steps=1))
+    (first, _, again) = (
+        solve(task, [task.sample_problem(seed)], [seed], controller)[0].steps[0] for seed in (100, 1, 100)
+    )
+    np.testing.assert_array_equal(first.actions, again.actions)
+    now = model.see(observe_states(task, [first.state]))
+    assert kept_tokens(model, now, first.planned[None], None) is None  # another draw would be shown
+
+
+def test_a_search_that_completed_nothing_in_its_time_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plan.mp4"
+    words = ["--model", "simulator", "--chunk", "1", "--max-seconds", "1e-9", "--out", str(out)]
+    assert main([*PLAN, "--horizon", "1", *words]) == 0
+    assert "step  2/2  no complete iteration  distance" in capsys.readouterr().err
+    assert len(iio.imread(out, plugin="pyav")) == 2 * (1 + 25) + 15
+
+
 def test_the_spotlight_dims_what_is_not_kept() -> None:
     kept = np.zeros((14, 14), bool)
     kept[2:4, 5:9] = True
@@ -223,7 +254,7 @@ def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
     collect(CollectSettings(task="wall", episodes=10, out=tmp_path / "wall", workers=1))
     task = TASKS["wall"]()
     chosen = problem_source(task, tmp_path / "wall")(3)
-    expected = problem_from_store(open_splits(tmp_path / "wall").validation, task, 3)
+    expected = problem_from_store(open_splits(tmp_path / "wall").validation, task, 2)  # 1 is the first
     np.testing.assert_array_equal(chosen.start, expected.start)
     np.testing.assert_array_equal(chosen.goal, expected.goal)
     assert not np.array_equal(chosen.start, task.sample_problem(3).start)
@@ -236,6 +267,7 @@ def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
         (["--model", "simulator", "--samples", "5"], "got 10 elites of 5 samples"),
         (["--model", "simulator", "--horizon", "0"], "expected --horizon of at least 1, got 0"),
         (["--model", "simulator", "--out", "plan.avi"], "expected --out to end with .mp4, got plan.avi"),
+        (["--model", "simulator", "--out", "/dev/null/a/b.mp4"], "--out to name a place in directories"),
         (["--model", "simulator", "--planner", "gradient"], "a simulator has no gradient"),
         (["--model", "simulator", "--encoder", "dinov2"], "simulator takes no --encoder"),
         (["--model", "simulator", "--max-steps", "0"], "expected --max-steps of at least 1, got 0"),

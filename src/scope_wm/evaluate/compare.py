@@ -20,6 +20,7 @@ from scope_wm.evaluate.statistics import LEVEL, Interval, bootstrap, mcnemar, wi
 from scope_wm.types import UsageError
 
 Records = Sequence[InstanceRecord]
+TOLD = {"task", "model", "out", "instances", "problems_from"}  # settings that the table and its names tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,26 @@ def compare(settings: CompareSettings) -> None:
     console.print(table(runs, paired, comparisons))
     for run, comparison in zip(runs[1:], comparisons, strict=True):
         console.print(verdict(str(run.path), comparison), highlight=False)
-    if len({str(run.config["machine"]) for run in runs}) > 1:
-        console.print("The runs were made on different machines: their times do not compare.")
+        if found := differences(runs[0], run):
+            console.print(f"{run.path}: not as the first: {', '.join(found)}", highlight=False)
+    if not all(times_compare(runs[0], run) for run in runs[1:]):
+        console.print("* Made on another machine or by other workers: these times do not compare.")
+
+
+def differences(first: Run, other: Run) -> list[str]:
+    """Name the settings and versions in which a run differs from the first."""
+    before, after = (run.config["settings"] | run.config["versions"] for run in (first, other))
+    return [
+        f"{name} {after.get(name)} (first {before.get(name)})"
+        for name in before | after
+        if name not in TOLD and before.get(name) != after.get(name)
+    ]
+
+
+def times_compare(first: Run, other: Run) -> bool:
+    """Tell whether two runs were made alike, as far as time is concerned."""
+    ours, theirs = ((run.config["machine"], run.config["settings"]["workers"]) for run in (first, other))
+    return ours == theirs
 
 
 def pair(runs: Sequence[Run]) -> list[list[InstanceRecord]]:
@@ -119,6 +138,7 @@ def table(runs: Sequence[Run], paired: Sequence[Records], comparisons: Sequence[
     has_success = comparisons[0].p_success is not None
     for run, records, comparison in zip(runs, paired, [None, *comparisons], strict=True):
         p, difference, ratio = ("", "", "") if comparison is None else comparison.cells()
+        mark = "" if times_compare(runs[0], run) else " *"
         made.add_row(
             str(run.path),
             success_cell(records) if has_success else "-",
@@ -126,7 +146,7 @@ def table(runs: Sequence[Run], paired: Sequence[Records], comparisons: Sequence[
             f"{np.mean([record.final_distance for record in records]):.4g}",
             difference,
             f"{np.mean([record.plan_seconds for record in records]):.2f} s",
-            ratio,
+            ratio + mark,
         )
     return made
 

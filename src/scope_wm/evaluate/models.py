@@ -10,10 +10,8 @@ from scope_wm.data.split import open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.model.checkpoint import model_directory, read_header
 from scope_wm.model.directory import CONFIG
-from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.models import ActionScale, policy_scale
-from scope_wm.selector import LatinHypercubeSelector, RandomSelector
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 
@@ -42,10 +40,3 @@ def simulator_scale(task: str, problems_from: Path | None) -> ActionScale:
         values = statistics(open_splits(problems_from).training)
         return ActionScale(mean=values.action_mean, std=values.action_std, frameskip=simulator.frameskip)
     return policy_scale(simulator)
-
-
-def reseed(model: LatentModel, seed: int) -> None:
-    """Restart the draws of a random selector, so that an instance does not depend on those before it."""
-    selector = model.world_model.selector
-    if isinstance(selector, RandomSelector | LatinHypercubeSelector):
-        selector.generator.manual_seed(seed)

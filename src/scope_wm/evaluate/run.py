@@ -4,14 +4,13 @@ Records are appended as instances finish, in any order; a line that a kill cut s
 is there only when all instances are.
 """
 
-import fcntl
 import importlib.metadata
 import json
 import os
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,14 +19,23 @@ import torch
 
 from scope_wm.evaluate.instances import InstanceRecord, data_digest
 from scope_wm.evaluate.models import model_digest
-from scope_wm.evaluate.settings import EvaluateSettings
-from scope_wm.files import PARTIAL, sweep, write_json
+from scope_wm.evaluate.settings import EvaluateSettings, expect_writable
+from scope_wm.files import PARTIAL, json_bytes, only_writer, sweep, write_json
 from scope_wm.records import from_json
 from scope_wm.types import MadeOtherwise, UsageError
 
 KIND, FORMAT = "evaluation", 1
 CONFIG, INSTANCES, SUMMARY = "config.json", "instances.jsonl", "summary.json"
-PACKAGES = ("scope-wm", "torch", "numpy", "gymnasium", "pymunk", "mujoco", "opencv-python-headless")
+PACKAGES = (
+    "scope-wm",
+    "torch",
+    "numpy",
+    "gymnasium",
+    "pymunk",
+    "mujoco",
+    "opencv-python-headless",
+    "transformers",
+)
 FREE = {"out", "workers", "instances", "model", "encoder", "problems_from"}  # these go by hash, or may differ
 
 
@@ -41,18 +49,34 @@ class Run:
     records: dict[int, InstanceRecord]
 
 
-def prepare(settings: EvaluateSettings) -> None:
-    """Begin a run, or see that the one that is there has the same settings; let it grow if it is shorter."""
+@contextmanager
+def writing(settings: EvaluateSettings) -> Iterator[IO[str]]:
+    """Begin a run or go on with one, alone: open its records, without a line that a kill cut short.
+
+    Nothing is written, not even a directory, before everything that can be wrong with the settings is known.
+    """
     path, config = settings.path, run_config(settings)
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"expected --out to name a directory, {path} is a file")
+    expect_writable(path)
+    json_bytes(config)
     path.mkdir(parents=True, exist_ok=True)
+    with only_writer(path):
+        prepare(path, config)
+        with (path / INSTANCES).open("a+") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind("\n") + 1)
+            yield file
+
+
+def prepare(path: Path, config: dict[str, Any]) -> None:
+    """Begin a run, or see that the one that is there has the same settings; let it grow if it is shorter."""
     if all(entry.name.endswith(PARTIAL) for entry in path.iterdir()):  # empty, or killed before the rename
         write_json(path / CONFIG, config)
         return
     old = expect_same(path, config)
-    sweep(path)
     wanted = config["settings"]["instances"]
+    if len(read_records(path)) < wanted:
+        expect_same_surroundings(path, old, config)
+    sweep(path)
     if wanted > old["settings"]["instances"]:
         (path / SUMMARY).unlink(missing_ok=True)
         write_json(path / CONFIG, old | {"settings": old["settings"] | {"instances": wanted}})
@@ -63,8 +87,15 @@ def is_evaluated(settings: EvaluateSettings) -> bool:
     if not (settings.path / CONFIG).is_file():
         return False
     old = expect_same(settings.path, run_config(settings))
-    enough = bool(old["settings"]["instances"] >= settings.count)
-    return enough and (settings.path / SUMMARY).is_file()
+    return bool(old["settings"]["instances"] >= settings.count) and is_complete(settings.path)
+
+
+def is_complete(path: Path) -> bool:
+    """Tell whether all instances of a run are there, and its summary is that of all of them."""
+    if not (path / SUMMARY).is_file():
+        return False
+    asked, summed = read_config(path)["settings"]["instances"], _read_object(path / SUMMARY).get("instances")
+    return bool(asked == summed == len(read_records(path)))
 
 
 def run_config(settings: EvaluateSettings) -> dict[str, Any]:
@@ -75,7 +106,7 @@ def run_config(settings: EvaluateSettings) -> dict[str, Any]:
         "settings": settings.resolved(),
         "model_digest": model_digest(settings.model, settings.task),
         "data_digest": data_digest(settings),
-        "versions": {package: importlib.metadata.version(package) for package in PACKAGES},
+        "versions": versions(),
         "machine": machine(settings.model.resolved_device()),
     }
 
@@ -93,6 +124,26 @@ def expect_same(path: Path, config: dict[str, Any]) -> dict[str, Any]:
     if wanted < had:
         raise MadeOtherwise(f"{path} has {had} instances: expected as many or more, got {wanted}")
     return old
+
+
+def expect_same_surroundings(path: Path, old: dict[str, Any], config: dict[str, Any]) -> None:
+    """Refuse to mix instances of other versions or another machine into a run."""
+    before, now = (values["versions"] | values["machine"] for values in (old, config))
+    for name in now:
+        if before.get(name) != now[name]:
+            raise MadeOtherwise(
+                f"{path} was begun with {name} {before.get(name)}, here it is {now[name]}: its instances are "
+                "not mixed with those of another version or machine, choose another --out"
+            )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what results depend on, as far as it is installed."""
+    found = {}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -141,22 +192,9 @@ def read_records(path: Path) -> dict[int, InstanceRecord]:
 def read_run(path: Path) -> Run:
     """Read a finished run."""
     config = read_config(path)
-    if not (path / SUMMARY).is_file():
+    if not is_complete(path):
         raise UsageError(f"{path} is not finished: the evaluate command that began it goes on")
     return Run(path=path, config=config, summary=_read_object(path / SUMMARY), records=read_records(path))
-
-
-@contextmanager
-def appending(path: Path) -> Iterator[IO[str]]:
-    """Open the records for this process alone, without a line that a kill cut short."""
-    with (path / INSTANCES).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(f"another process is evaluating into {path}") from error
-        file.seek(0)
-        file.truncate(file.read().rfind("\n") + 1)
-        yield file
 
 
 def append(file: IO[str], record: InstanceRecord) -> None:

@@ -5,7 +5,7 @@ killed in between changes anything but times. Every worker plans with one thread
 threads add up numbers would show in the last digits.
 """
 
-import os
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,8 +14,8 @@ from scope_wm.data.progress import progress
 from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.evaluate.instances import InstanceRecord, instance_seed, problem_source, run_instance
 from scope_wm.evaluate.memory import PeakMemory
-from scope_wm.evaluate.models import reseed, simulator_scale
-from scope_wm.evaluate.run import SUMMARY, append, appending, prepare, read_records
+from scope_wm.evaluate.models import simulator_scale
+from scope_wm.evaluate.run import SUMMARY, append, is_complete, read_records, writing
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
@@ -47,8 +47,7 @@ def run(settings: EvaluateSettings) -> Summary:
     path = settings.path
     if len(read_records(path)) < settings.count and not settings.simulated:
         load_latent_model(settings.model, settings.task)  # what is wrong with it is said before any writing
-    prepare(settings)
-    with appending(path) as file:
+    with writing(settings) as file:
         done = read_records(path)
         pending = [instance for instance in range(settings.count) if instance not in done]
         if pending:
@@ -60,7 +59,7 @@ def run(settings: EvaluateSettings) -> Summary:
 
                 run_in_processes(solve_instances, jobs(settings, pending), report)
         summary = summarise(settings, list(read_records(path).values()))
-        if pending or not (path / SUMMARY).is_file():
+        if not is_complete(path):
             write_json(path / SUMMARY, to_json(summary))
     return summary
 
@@ -68,8 +67,7 @@ def run(settings: EvaluateSettings) -> Summary:
 def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
     """Spread the instances over workers."""
     scale = simulator_scale(settings.task, settings.problems_from) if settings.simulated else None
-    cores = os.cpu_count() or 1 if settings.model.resolved_device().type == "cpu" else 1
-    workers = min(settings.workers or cores, len(pending))
+    workers = min(settings.worker_count, len(pending))
     return [Job(settings, scale, pending[first::workers]) for first in range(workers)]
 
 
@@ -84,10 +82,9 @@ def solve_instances(job: Job, report: Report) -> None:
     else:
         model = SimulatorModel(task, job.scale)
     planner = settings.search.step_planner()
-    controller = Controller(model, planner, settings.mpc, limits=settings.search.limits())
+    limits = replace(settings.search.limits(), processes=settings.worker_count)
+    controller = Controller(model, planner, settings.mpc, limits=limits)
     memory = PeakMemory(model.device)
     for instance in job.instances:
-        if isinstance(model, LatentModel):
-            reseed(model, instance_seed(instance))
         problem = problem_of(instance_seed(instance))
         report(run_instance(task, problem, instance, controller, memory))

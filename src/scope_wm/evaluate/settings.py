@@ -3,8 +3,10 @@
 The groups are joined to one flat command line; a default that depends on the task is None until it is asked.
 """
 
+import os
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +19,7 @@ from scope_wm.planning.memory import parse_bytes
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
-from scope_wm.planning.search import Limits
+from scope_wm.planning.search import DEADLINE_CHUNK, Limits
 from scope_wm.types import UsageError
 
 WIDER = FIRST_STEP.samples // LATER_STEPS.samples  # the first search of eb-cem, in units of the later ones
@@ -69,15 +71,15 @@ class SearchSettings:
     max_seconds: float | None = None
     """seconds for each search; with a deadline, results depend on the machine"""
     chunk: int | None = None
-    """candidates imagined at a time, at most; None: as many as fit into memory"""
+    """candidates imagined at a time, at most; None: as many as fit into memory, and 50 with --max-seconds"""
     max_memory: str | None = None
     """memory for imagining candidates, such as 2GB; None: half of a GPU's, or a core's part of half of all"""
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
         expect_at_least(self, {"samples": 1, "elites": 1, "horizon": 1, "max_steps": 1, "chunk": 1})
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise UsageError(f"expected --max-seconds above 0, got {self.max_seconds}")
+        if self.max_seconds is not None and not 0 < self.max_seconds < inf:
+            raise UsageError(f"expected finite --max-seconds above 0, got {self.max_seconds}")
         if self.max_memory is not None and self.planner == "gradient":
             raise UsageError("what a gradient takes of memory is not estimated: give --chunk")
         self.step_planner()
@@ -101,11 +103,12 @@ class SearchSettings:
 
     def limits(self) -> Limits:
         """Return what a search may take."""
+        chunk = DEADLINE_CHUNK if self.chunk is None and self.max_seconds is not None else self.chunk
         try:
             memory = None if self.max_memory is None else parse_bytes(self.max_memory)
+            return Limits(chunk=chunk, memory=memory, seconds=self.max_seconds)
         except ValueError as error:
             raise UsageError(f"--max-memory: {error}") from error
-        return Limits(chunk=self.chunk, memory=memory, seconds=self.max_seconds)
 
     def mpc(self, task: TaskName, seed: int) -> MPCSettings:
         """Return the settings of the control loop; `seed` is that of the searches."""
@@ -117,6 +120,15 @@ def home(task: TaskName, model: ModelSettings) -> Path:
     """Return where things made with a model go by default: beside it, if it is a directory."""
     source = Path(model.model)
     return source.parent if source.is_dir() else Path("runs") / task
+
+
+def expect_writable(directory: Path) -> None:
+    """Refuse a directory that is not there and cannot be made, or that nothing can be written to."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"expected --out to name a place in directories, {existing} is a file")
+    if not os.access(existing, os.W_OK):
+        raise UsageError(f"expected --out to name a place that can be written to, {existing} cannot")
 
 
 def expect_plannable(model: ModelSettings, search: SearchSettings) -> None:
@@ -132,7 +144,8 @@ class EvaluateSettings:
     """Solve problems of a task with a model and a planner, and say how well that went.
 
     Instance i has seed 99 i + 1. After an interruption the same command goes on; with more instances it
-    makes a finished run grow. Results do not depend on the number of workers, times may.
+    makes a finished run grow. Results do not depend on the number of workers (on a GPU, which they share,
+    but for rounding); times may.
 
     Example: scope-wm evaluate --task push_t --model runs/push_t-lite/sparse-k98 --planner eb-cem
     """
@@ -179,6 +192,12 @@ class EvaluateSettings:
         return self.instances or self.protocol.instances
 
     @property
+    def worker_count(self) -> int:
+        """Return how many processes there are."""
+        default = os.cpu_count() or 1 if self.model.resolved_device().type == "cpu" else 1
+        return self.workers or default
+
+    @property
     def alpha(self) -> float:
         """Return the weight of proprio."""
         return proprio_weight(self.task) if self.model.alpha is None else self.model.alpha
@@ -197,6 +216,8 @@ class EvaluateSettings:
             "instances": self.count,
             "device": str(self.model.resolved_device()),
             "max_steps": self.mpc.max_steps,
+            "chunk": self.search.limits().chunk,
+            "workers": self.worker_count,
             "problems_from": source,
         }
         if not self.simulated:

@@ -10,7 +10,7 @@ from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.statistics import Interval, bootstrap, wilson
 
 SIMULATOR_NOTE = (
-    "The model is the simulator: an upper bound. Its cost is the true path left to the goal, not a "
+    "The model is the simulator: a reference. Its cost is the true path left to the goal, not a "
     "distance of images."
 )
 TABLE_NOTE = (

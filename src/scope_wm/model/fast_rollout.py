@@ -20,8 +20,6 @@ from scope_wm.background import ForegroundDelta
 from scope_wm.model.window import Window
 from scope_wm.model.world_model import WorldModel
 
-EPSILON = 1e-5  # of LayerNorm
-
 
 def imagine(
     model: WorldModel,
@@ -115,7 +113,7 @@ class SplitDelta:
     ) -> Float[Tensor, "B M D"]:
         """Return the updated tokens."""
         context = self.context(torch.cat([after.mean(1), (after - before).mean(1)], dim=-1))
-        pair = NormalisedPair(tokens, context)
+        pair = NormalisedPair(tokens, context, self.update.epsilon)
         change = self.rest(self.update(pair))
         return torch.addcmul(tokens, torch.sigmoid(self.gate(pair)), change, value=self.alpha)
 
@@ -123,12 +121,12 @@ class SplitDelta:
 class NormalisedPair:
     """[z, c] - mean over its deviation, for the tokens z of frames and one c for each frame, not joined."""
 
-    def __init__(self, tokens: Float[Tensor, "B M D"], context: Float[Tensor, "B D"]) -> None:
+    def __init__(self, tokens: Float[Tensor, "B M D"], context: Float[Tensor, "B D"], epsilon: float) -> None:
         mean, square = (
             0.5 * (part.mean(-1, keepdim=True) + whole.mean(-1, keepdim=True).unsqueeze(1))
             for part, whole in ((tokens, context), (tokens.square(), context.square()))
         )
-        self.scale = torch.rsqrt(square - mean.square() + EPSILON)  # [B M 1]
+        self.scale = torch.rsqrt(square - mean.square() + epsilon)  # [B M 1]
         self.shift = mean * self.scale
         self.tokens = tokens * self.scale - self.shift
         self.context = context
@@ -141,6 +139,7 @@ class SplitLinear:
         norm, linear = branch[0], branch[1]
         assert isinstance(norm, nn.LayerNorm)
         assert isinstance(linear, nn.Linear)
+        self.epsilon = norm.eps
         weight = linear.weight * norm.weight
         self.of_token, self.of_context = weight.chunk(2, dim=1)
         self.bias = linear.weight @ norm.bias + linear.bias

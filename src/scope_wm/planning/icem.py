@@ -12,7 +12,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scope_wm.planning.cem import refit
-from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan, lowest, normal, search, taken
+from scope_wm.planning.search import (
+    Cost,
+    Gaussian,
+    Limits,
+    OnIteration,
+    Plan,
+    lowest,
+    lowest_in_turn,
+    normal,
+    search,
+    taken,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +79,7 @@ def icem(
         better = elite_costs[:, 0] < belief.cost
         return Belief(
             gaussian=refit(elites, elite_costs),
-            kept=elites[:, : settings.kept],
+            kept=taken(candidates, lowest_in_turn(costs, settings.kept)),
             actions=torch.where(better[:, None, None], elites[:, 0], belief.actions),
             cost=torch.where(better, elite_costs[:, 0], belief.cost),
         )

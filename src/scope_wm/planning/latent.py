@@ -1,7 +1,9 @@
 """A learned world model to plan with: observations are encoded once, candidates are imagined from there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +13,7 @@ from scope_wm.model.fast_rollout import bytes_to_imagine, last_imagined
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.models import ActionScale, Observations
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
+from scope_wm.selector import LatinHypercubeSelector, RandomSelector
 from scope_wm.types import Statistics
 
 
@@ -75,6 +78,17 @@ class LatentModel:
     def device(self) -> torch.device:
         """Return where the weights are."""
         return next(self.world_model.parameters()).device
+
+    @property
+    def chance(self) -> torch.Generator | None:
+        """Return what the selector draws its tokens with, if it does so at random."""
+        selector = self.world_model.selector
+        return selector.generator if isinstance(selector, RandomSelector | LatinHypercubeSelector) else None
+
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Restart the draws of a random selector, so that plans do not depend on those before."""
+        if self.chance is not None:
+            self.chance.manual_seed(int(np.random.SeedSequence(list(seeds)).generate_state(1)[0]))
 
     @torch.no_grad()
     def see(self, observations: Observations) -> Seen:

@@ -1,6 +1,7 @@
 """Which model to plan with, and how a learned one is loaded: one way for the robot, `evaluate` and `plan`."""
 
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -18,7 +19,7 @@ class ModelSettings:
     """What to plan with."""
 
     model: str
-    """a model's directory or hub id, or the word simulator: the true dynamics, an upper bound"""
+    """a model's directory or hub id, or the word simulator: the true dynamics, a reference"""
     encoder: str | None = None
     """directory of the frozen encoder, if it is not where the model says"""
     device: str = AUTO
@@ -34,8 +35,8 @@ class ModelSettings:
         """Refuse what cannot be, and what the simulator has no use for."""
         if self.k is not None and self.k < 1:
             raise UsageError(f"expected --k of at least 1, got {self.k}")
-        if self.alpha is not None and not self.alpha >= 0:
-            raise UsageError(f"expected --alpha of at least 0, got {self.alpha}")
+        if self.alpha is not None and not 0 <= self.alpha < inf:
+            raise UsageError(f"expected a finite --alpha of at least 0, got {self.alpha}")
         if self.simulated:
             given = {"encoder": self.encoder, "k": self.k, "alpha": self.alpha}
             for name in (name for name, value in given.items() if value is not None):

@@ -23,8 +23,8 @@ def parse_bytes(text: str) -> int:
     return int(float(number) * (1024 if binary else 1000) ** power)
 
 
-def fair_share(device: torch.device) -> int:
-    """Return half of a GPU's memory; on a processor, one core's part of half the machine's."""
+def fair_share(device: torch.device, processes: int = 1) -> int:
+    """Return each process's part of half a GPU's memory; on a processor, one core's of half the machine's."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1] // 2)
+        return int(torch.cuda.mem_get_info(device)[1] // (2 * processes))
     return int(psutil.virtual_memory().total // (2 * (os.cpu_count() or 1)))

@@ -2,9 +2,10 @@
 
 A model turns observations and goals into a `Cost` of standardised candidates, and plans into actions of the
 task. A learned model (`planning/latent.py`) sees images and proprio only. The simulator sees states: it is
-the upper bound that tells errors of the planner from errors of the model.
+a reference that tells errors of the planner from errors of the model.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -45,6 +46,10 @@ class PlanningModel(Protocol[V]):
         """Return where searches are to run."""
         ...
 
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Begin again with all that is drawn at random, for problems of these seeds."""
+        ...
+
     def see(self, observations: Observations) -> V:
         """Take in what is observed, once for all candidates and all steps that need it."""
         ...
@@ -75,6 +80,10 @@ class ActionScale:
         """Return one action of the task for each simulator step of the plan."""
         standard = plan.detach().cpu().double().numpy()
         return standard.reshape(*plan.shape[:-2], -1, len(self.mean)) * self.std + self.mean
+
+    def to_standard(self, action: Float64[np.ndarray, " action"]) -> Float[Tensor, " A"]:
+        """Return the world-model action that is this action of the task at every simulator step."""
+        return torch.from_numpy(np.tile((action - self.mean) / self.std, self.frameskip)).float()
 
 
 def policy_scale(task: Task) -> ActionScale:
@@ -108,6 +117,9 @@ class SimulatorModel:
         self.action_width = scale.width
         self.task_actions = scale.to_task
         self.device = torch.device("cpu")
+
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Do nothing: the simulator draws nothing."""
 
     def see(self, observations: Observations) -> States:
         """Take the states: the simulator plans with nothing else."""

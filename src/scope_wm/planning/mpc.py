@@ -54,6 +54,9 @@ class Controller:
 
     def reset(self, goals: Observations, seeds: Sequence[int]) -> None:
         """Begin with new goals; the searches of a problem depend on its seed, whatever others are planned."""
+        if any(seed < 0 for seed in seeds):
+            raise ValueError(f"expected seeds of at least 0, got {list(seeds)}")
+        self.model.reseed(seeds)
         self._goal = self.model.see(goals)
         self._previous: Any = None
         self._seeds = list(seeds)
@@ -92,10 +95,10 @@ class StepRecord:
 
     actions: Float64[np.ndarray, "steps action"]
     state: State  # after the last of them
-    plan_seconds: float
-    samples: int
+    plan_seconds: float  # encoding what is seen, and the search
+    samples: int  # candidates judged
     planned: Float[Tensor, "L A"]  # the actions as they were planned, standardised
-    trace: Float64[np.ndarray, " iterations"]  # the lowest cost of every iteration of the search
+    trace: Float64[np.ndarray, " iterations"]  # the lowest cost of every complete iteration
 
 
 @dataclass(frozen=True, kw_only=True)

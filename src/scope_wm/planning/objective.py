@@ -2,13 +2,11 @@
 
     cost = mean over patches and channels of (x_hat - x_goal)^2 + alpha * mean of (p_hat - p_goal)^2
 
-on the last frame, or on all frames with weights 2^t that sum to one. A predicted frame's proprio embedding
-p_hat is the mean over its patches.
+on the last frame. A predicted frame's proprio embedding p_hat is the mean over its patches.
 """
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -41,9 +39,3 @@ def frame_costs(
 def last_frame(costs: Float[Tensor, "*B L"]) -> Float[Tensor, " *B"]:
     """Return the cost of where the future ends."""
     return costs[..., -1]
-
-
-def all_frames(costs: Float[Tensor, "*B L"]) -> Float[Tensor, " *B"]:
-    """Return the cost of the whole future, later frames weighing twice the one before."""
-    weights = 2.0 ** torch.arange(costs.shape[-1], device=costs.device)
-    return (costs * weights / weights.sum()).sum(-1)

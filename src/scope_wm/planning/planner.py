@@ -9,6 +9,7 @@
 It is the `Controller` of the evaluation with a single problem: what was measured is what the robot does.
 """
 
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +21,23 @@ from scope_wm.planning.load import AUTO, ModelSettings, load_latent_model
 from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import Controller, MPCSettings
 from scope_wm.planning.planners import PLANNERS
-from scope_wm.planning.search import Limits
+from scope_wm.planning.search import DEADLINE_CHUNK, Limits
 from scope_wm.tasks.task import checked
 from scope_wm.types import IMAGE_SIZE
 
-CHUNK = 50  # candidates imagined at a time: a deadline is checked in between
+Bound = Float64[np.ndarray, " action"] | None
 
 
 class Planner:
-    """Plan towards one goal at a time with a learned model."""
+    """Plan towards one goal at a time with a learned model, with actions from `low` to `high`."""
 
-    def __init__(self, model: LatentModel, controller: Controller) -> None:
+    def __init__(
+        self, model: LatentModel, controller: Controller, low: Bound = None, high: Bound = None
+    ) -> None:
         self.model = model
         self.controller = controller
+        self.low = -inf if low is None else low
+        self.high = inf if high is None else high
 
     @staticmethod
     def from_pretrained(
@@ -43,31 +48,40 @@ class Planner:
         deadline: float | None = None,
         device: str = AUTO,
         encoder: str | None = None,
+        low: ArrayLike | None = None,
+        high: ArrayLike | None = None,
     ) -> "Planner":
         """Load a model directory or hub id.
 
         `horizon` counts world-model actions, each of several steps of the robot. `deadline` is in seconds for
         each search. `device` is where the model runs; "auto" is a GPU if there is one. `encoder` names the
-        frozen encoder's directory if it is not where the model says.
+        frozen encoder's directory if it is not where the model says. `low` and `high` bound every action, in
+        the units of the robot.
         """
         if planner not in PLANNERS:
             raise ValueError(f"expected a planner of {', '.join(PLANNERS)}, got {planner!r}")
         if horizon < 1:
             raise ValueError(f"expected a horizon of at least 1, got {horizon}")
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"expected a deadline above 0 seconds, got {deadline}")
-        settings, limits = MPCSettings(horizon=horizon), Limits(chunk=CHUNK, seconds=deadline)
+        if deadline is not None and not 0 < deadline < inf:
+            raise ValueError(f"expected a finite deadline above 0 seconds, got {deadline}")
         model = load_latent_model(ModelSettings(model=str(source), encoder=encoder, device=device))
-        return Planner(model, Controller(model, PLANNERS[planner], settings, limits=limits))
+        width = len(model.scale.mean)
+        least, most = (
+            None if end is None else checked(name, end, width) for name, end in (("low", low), ("high", high))
+        )
+        standard = [None if end is None else model.scale.to_standard(end) for end in (least, most)]
+        limits = Limits(low=standard[0], high=standard[1], chunk=DEADLINE_CHUNK, seconds=deadline)
+        controller = Controller(model, PLANNERS[planner], MPCSettings(horizon=horizon), limits=limits)
+        return Planner(model, controller, least, most)
 
     def reset(self, goal_image: ArrayLike, goal_proprio: ArrayLike, seed: int = 0) -> None:
-        """Begin with a new goal; with the same seed the searches to come are the same."""
+        """Begin with a new goal; with the same seed, the same images and proprio lead to the same actions."""
         self.controller.reset(self._observed("goal ", goal_image, goal_proprio), [seed])
 
     def act(self, image: ArrayLike, proprio: ArrayLike) -> Float64[np.ndarray, "steps action"]:
         """Return the actions to execute, one for each step of the robot, before the next image."""
         actions, _ = self.controller.act(self._observed("", image, proprio))
-        return actions[0]
+        return actions[0].clip(self.low, self.high)  # the search keeps the bounds but for rounding
 
     def _observed(self, of: str, image: ArrayLike, proprio: ArrayLike) -> Observations:
         """Return what the robot sees and feels as a batch of one, or say what is wrong with it."""

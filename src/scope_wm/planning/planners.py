@@ -78,10 +78,14 @@ class EliteBankCEM:
         limits: Limits | None = None,
         on_iteration: OnIteration | None = None,
     ) -> tuple[Plan, EliteBank | None]:
-        """Return the plan and the bank, which only the first step makes."""
+        """Return the plan and the bank, which only the first step makes.
+
+        If it is out of time before its first iteration is complete, there is no bank, and the next step is
+        as the first.
+        """
         if bank is None:
             plan = cem(cost, start, generators, self.first, limits=limits, on_iteration=on_iteration)
-            return plan, EliteBank.fill(plan, self.bank_size)
+            return plan, EliteBank.fill(plan, self.bank_size) if len(plan.trace) else None
         plan = cem(
             cost, start, generators, self.later, proposal=bank, limits=limits, on_iteration=on_iteration
         )

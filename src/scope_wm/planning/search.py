@@ -9,6 +9,7 @@ the batch nor the chunks nor the device change what a search draws.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -16,6 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from scope_wm.planning.memory import fair_share
+
+DEADLINE_CHUNK = 50  # candidates judged at a time where a deadline is to be kept: it is checked in between
 
 
 @runtime_checkable
@@ -72,7 +75,8 @@ class Limits:
 
     `low` and `high` bound standardised actions. `chunk` is how many candidates of each problem are judged at
     a time, at most. `memory` is in bytes: no more candidates at a time than fit, by the cost's own estimate,
-    but at least one; it is a share of the machine if it is not given. `seconds` is checked between chunks.
+    but at least one; if it is not given, it is a share of the machine, or of the GPU that so many `processes`
+    use. `seconds` is checked between chunks.
     """
 
     low: Float[Tensor, " A"] | None = None
@@ -80,6 +84,18 @@ class Limits:
     chunk: int | None = None
     memory: int | None = None
     seconds: float | None = None
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse limits that no search can keep."""
+        for name in ("chunk", "memory", "processes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"expected {name} of at least 1, got {value}")
+        if self.seconds is not None and not 0 < self.seconds < inf:
+            raise ValueError(f"expected finite seconds above 0, got {self.seconds}")
+        if self.low is not None and self.high is not None and not bool((self.low <= self.high).all()):
+            raise ValueError(f"expected low <= high, got {self.low.tolist()} and {self.high.tolist()}")
 
     def bound(self, actions: Float[Tensor, "*B L A"]) -> Float[Tensor, "*B L A"]:
         """Bring actions within the bounds."""
@@ -93,7 +109,7 @@ class Limits:
         problems, samples = candidates.shape[:2]
         chunk = samples if self.chunk is None else self.chunk
         if isinstance(cost, SizedCost):
-            memory = fair_share(candidates.device) if self.memory is None else self.memory
+            memory = self.memory or fair_share(candidates.device, self.processes)
             chunk = min(chunk, memory // (problems * cost.bytes_per_candidate()))
         elif self.memory is not None:
             raise ValueError("expected a cost that tells its bytes_per_candidate: a memory limit needs that")
@@ -140,10 +156,13 @@ def search(
 
     Before the first iteration is complete, that is the best candidate scored.
     """
-    limits, began = limits or Limits(), time.monotonic()
+    limits, device, began = limits or Limits(), belief.actions.device, time.monotonic()
 
     def out_of_time() -> bool:
-        return limits.seconds is not None and time.monotonic() - began >= limits.seconds
+        if limits.seconds is None:
+            return False
+        wait_for(device)
+        return time.monotonic() - began >= limits.seconds
 
     plan, trace, samples = None, list[Tensor](), 0
     for iteration in range(iterations):
@@ -173,22 +192,32 @@ def score(
     costs = []
     for part in candidates.split(chunk, dim=1):
         costs.append(cost(part))
+        if costs[-1].shape != part.shape[:2]:
+            raise ValueError(f"expected costs of shape {[*part.shape[:2]]}, got {[*costs[-1].shape]}")
         if out_of_time():
             break
     return torch.cat(costs, dim=1)
 
 
 def best_scored(candidates: Float[Tensor, "B S L A"], costs: Float[Tensor, "B scored"]) -> Plan:
-    """Return the cheapest of those candidates that were scored."""
+    """Return the cheapest of those candidates that were scored; the trace is of complete iterations."""
     scored = candidates[:, : costs.shape[1]]
     best = lowest(costs, 1)
     return Plan(
         actions=taken(scored, best).squeeze(1),
         candidates=scored,
         costs=costs,
-        trace=costs.gather(1, best).T,
+        trace=costs.new_empty(0, len(costs)),
         samples=costs.shape[1],
     )
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has done what it was asked for: it works on while the program goes on."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def normal(
@@ -206,6 +235,14 @@ def lowest(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:
     if costs.isnan().all(dim=1).any():
         raise ValueError("every candidate of a problem costs NaN: the model or the observation is broken")
     return costs.nan_to_num(nan=torch.inf).argsort(dim=1, stable=True)[:, :count]
+
+
+def lowest_in_turn(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:
+    """Return which candidates cost least and not NaN; where there are not enough, they come in turn."""
+    best = lowest(costs, count)
+    usable = (~costs.gather(1, best).isnan()).sum(dim=1, keepdim=True)
+    turn = torch.arange(best.shape[1], device=best.device) % usable
+    return best.gather(1, turn)
 
 
 def taken(candidates: Float[Tensor, "B S L A"], rows: Int[Tensor, "B E"]) -> Float[Tensor, "B E L A"]:

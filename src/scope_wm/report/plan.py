@@ -22,6 +22,7 @@ from scope_wm.evaluate.settings import (
     TaskName,
     expect_at_least,
     expect_plannable,
+    expect_writable,
     home,
 )
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
@@ -43,7 +44,7 @@ class PlanSettings:
 
     The video shows what happened, the goal, and the cost of the best candidate in every iteration of a
     search; of a learned model, the end that it imagines, if there is a decoder to draw it, and which tokens
-    of the image get full dynamics, if not all do.
+    of the image get full dynamics, if not all do and they are not drawn at random.
 
     Example: scope-wm plan --task push_t --model simulator --seed 7
     """
@@ -55,7 +56,7 @@ class PlanSettings:
     out: Path | None = None
     """video to write, .mp4; None: plan/MODEL-PLANNER-SEED.mp4 beside the model, or in runs/TASK"""
     seed: int = 0
-    """which problem"""
+    """which problem; 1, 100, 199, ... are the instances of scope-wm evaluate"""
     problems_from: Path | None = None
     """a store: start and goal are from one of its validation episodes; None: the task draws them"""
     decoder: Path | None = None
@@ -67,6 +68,9 @@ class PlanSettings:
         expect_plannable(self.model, self.search)
         if self.path.suffix != ".mp4":
             raise UsageError(f"expected --out to end with .mp4, got {self.out}")
+        if self.path.is_dir():
+            raise UsageError(f"expected --out to name a file, {self.path} is a directory")
+        expect_writable(self.path.parent)
         if self.model.simulated and self.decoder is not None:
             raise UsageError("the simulator imagines no images: it takes no --decoder")
 
@@ -136,9 +140,9 @@ def teller(task: Task, max_steps: int) -> Callable[[list[Outcome]], None]:
     def tell(outcomes: list[Outcome]) -> None:
         steps, goal = outcomes[0].steps, outcomes[0].problem.goal
         step, distance = steps[-1], task.distance(steps[-1].state, goal)
+        cost = f"best cost {step.trace[-1]:.4g}" if len(step.trace) else "no complete iteration"
         print(
-            f"step {len(steps):>2}/{max_steps}  cost {step.trace[-1]:.4g}  distance {distance:.4g}  "
-            f"{step.plan_seconds:.1f} s",
+            f"step {len(steps):>2}/{max_steps}  {cost}  distance {distance:.4g}  {step.plan_seconds:.1f} s",
             file=sys.stderr,
             flush=True,
         )
@@ -178,8 +182,10 @@ def kept_tokens(
 ) -> Bool[np.ndarray, "side side"] | None:
     """Tell which patches of the observed image get full dynamics for the first planned action, if not all.
 
-    A selector that draws at random does so afresh here.
+    Nothing is told of a selector that draws at random: another draw would not show what was planned with.
     """
+    if model.chance is not None:
+        return None
     world_model, fuse = model.world_model, model.world_model.fuse
     action = fuse.action(planned[:, 0])
     tokens = fuse(now.visual, fuse.proprio(now.proprio), action)

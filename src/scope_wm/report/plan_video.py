@@ -72,7 +72,7 @@ def moments(story: Story) -> Iterator[Moment]:
     """Tell what to show, picture by picture."""
     for number, scene in enumerate(story.scenes):
         step, searched, acted = f"step {number + 1} of {story.max_steps}", len(scene.trace), len(scene.frames)
-        shown = min(searched, PLANNING_FRAMES)
+        shown = min(max(searched, 1), PLANNING_FRAMES)
         for iterations in np.linspace(searched / shown, searched, shown).round().astype(int).tolist():
             yield Moment(scene=number, iterations=iterations, frame=0, status=f"{step}: planning")
         for frame in range(1, acted):
@@ -132,9 +132,9 @@ def spotlight(picture: Picture, kept: Bool[np.ndarray, "side side"]) -> Picture:
 
 
 def costs(story: Story) -> tuple[float, float]:
-    """Return the least and the largest cost of all searches."""
+    """Return the least and the largest cost of all searches; 0 if none completed an iteration in its time."""
     traces = np.concatenate([scene.trace for scene in story.scenes])
-    return float(traces.min()), float(traces.max())
+    return (float(traces.min()), float(traces.max())) if len(traces) else (0.0, 0.0)
 
 
 def plot(story: Story, moment: Moment, width: int) -> Picture:
@@ -147,9 +147,9 @@ def plot(story: Story, moment: Moment, width: int) -> Picture:
     for number, scene in enumerate(story.scenes):
         left, now = number * column, number == moment.scene
         cv2.line(picture, (round(left), PLOT_MARGIN), (round(left), floor), EDGE, 1)
-        if number > moment.scene:
-            continue
         trace = scene.trace[: moment.iterations] if now else scene.trace
+        if number > moment.scene or not len(trace):
+            continue
         x = left + column * (np.arange(len(trace)) + 0.5) / longest
         y = floor - height * (trace - low) / max(high - low, TINY)
         points = np.stack([x, y], axis=1).round().astype(np.int32)
