@@ -113,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print(
+            "interrupted; collect, encode, train, run and evaluate go on where they stopped when run again",
+            file=sys.stderr,
+        )
         return 130
 
 
