@@ -6,15 +6,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scope_wm.bench.parts import PARTS, part_timers
 from scope_wm.bench.plan_rounds import chunk_seconds, random_candidates
-from scope_wm.bench.plan_variants import PLAIN_A, PLAIN_B, PUBLISHED, VARIANTS, Variant, VariantCost, plain
+from scope_wm.bench.plan_variants import (
+    FAST,
+    INT8,
+    PLAIN_A,
+    PLAIN_B,
+    PUBLISHED,
+    Variant,
+    VariantCost,
+    compiled_variant,
+    plain,
+)
 from scope_wm.bench.subject import Subject, random_model
+from scope_wm.model.fast_rollout import FastRollout
 from scope_wm.planning.latent import LatentCost, Seen
 
 SUBJECT = Subject(task="push_t", preset="tiny")
 ENCODER, PROBLEM = SUBJECT.encoder(), SUBJECT.problem()
 CONFIG = replace(SUBJECT.config(None, ENCODER.num_tokens, ENCODER.dim), history=3)
 ACTION = (4, CONFIG.tokens.action)
-FAST_DENSE, FAST_98, FAST_32 = VARIANTS[3:]
+FAST_DENSE, FAST_98, FAST_32 = FAST
 
 
 def cost_of(variant: Variant) -> VariantCost:
@@ -44,6 +55,7 @@ def test_the_cost_is_that_of_planning() -> None:
     cost, candidates = cost_of(FAST_32), random_candidates(3, ACTION)
     planned = LatentCost(
         model=cost.model,
+        imagine=cost.imagine,
         now=Seen(visual=ENCODER(PROBLEM.now), proprio=PROBLEM.proprio),
         goal=Seen(visual=ENCODER(PROBLEM.goal), proprio=PROBLEM.goal_proprio),
         previous=None,
@@ -74,9 +86,18 @@ def test_published_encodes_the_image_of_every_candidate() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own
-def test_compiling_touches_the_fast_rollout_only() -> None:
-    changed = [variant.compiled().last is not variant.last for variant in VARIANTS]
-    assert changed == [False, False, False, True, True, True]
+def test_a_compiled_variant_imagines_with_the_compiled_rollout() -> None:
+    eager, other = cost_of(FAST_32), cost_of(compiled_variant(FAST_32))
+    assert not isinstance(eager.imagine, FastRollout)
+    assert isinstance(other.imagine, FastRollout)
+
+
+def test_int8_moves_the_costs_a_little_and_leaves_the_model_as_it_is() -> None:
+    exact, rounded = cost_of(FAST_32), cost_of(INT8)
+    candidates = random_candidates(4, ACTION)
+    costs = exact(candidates), rounded(candidates)
+    assert 0 < ((costs[1] - costs[0]) / costs[0]).abs().max() < 0.1
+    torch.testing.assert_close(exact(candidates), costs[0])
 
 
 @pytest.mark.parametrize("variant", [PUBLISHED, FAST_32, replace(FAST_32, last=plain)], ids=lambda v: v.name)

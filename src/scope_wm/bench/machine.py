@@ -1,17 +1,14 @@
 """The machine that something was measured on, and how many of its cores torch may use."""
 
 import os
-import platform
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import torch
 
-CPU_INFO = Path("/proc/cpuinfo")
+from scope_wm.hardware import processor_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +31,6 @@ def this_machine() -> Machine:
         torch=torch.__version__,
         threads=torch.get_num_threads(),
     )
-
-
-def processor_name() -> str:
-    """Return what the processor calls itself; elsewhere than on Linux, its architecture."""
-    found = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text() if CPU_INFO.is_file() else "", re.M)
-    return found[1] if found else platform.machine()
 
 
 @contextmanager

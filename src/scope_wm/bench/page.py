@@ -29,8 +29,7 @@ def write_plan(page: Path, about: About, rows: Sequence[Row], rounds: Sequence[R
         "rows": list(map(to_json, rows)),
         "rounds": list(map(to_json, rounds)),
     }
-    compiled = "-compiled" if about.compiled else ""
-    write_run(page, f"plan-{about.task}-{about.preset}{compiled}", content, plan_plot(rows))
+    write_run(page, f"plan-{about.task}-{about.preset}", content, plan_plot(rows))
 
 
 def write_scaling(page: Path, about: ScalingAbout, measured: Sequence[Measurement]) -> None:

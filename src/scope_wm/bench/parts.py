@@ -16,7 +16,7 @@ from scope_wm.model.world_model import WorldModel
 PARTS: dict[str, tuple[tuple[type, str], ...]] = {
     "encode": ((VariantCost, "encode"),),
     "select": ((WorldModel, "select"),),
-    "predict": ((Predictor, "forward"), (Window, "predict"), (Window, "remember")),
+    "predict": ((Predictor, "forward"), (Window, "predict")),
     "background": ((ForegroundDelta, "forward"), (SplitDelta, "__call__")),
     "cost": ((VariantCost, "compare"),),
 }

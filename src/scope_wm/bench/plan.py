@@ -12,6 +12,7 @@ from scope_wm.bench.child_memory import peak_memory
 from scope_wm.bench.flops import counted_gflops
 from scope_wm.bench.machine import this_machine, threads
 from scope_wm.bench.page import write_plan
+from scope_wm.bench.parts import PARTS
 from scope_wm.bench.plan_results import About, Once, Round, rows
 from scope_wm.bench.plan_rounds import (
     STEP_CANDIDATES,
@@ -23,18 +24,29 @@ from scope_wm.bench.plan_rounds import (
     random_candidates,
     shares,
 )
-from scope_wm.bench.plan_variants import VARIANTS, Variant, VariantCost
+from scope_wm.bench.plan_variants import (
+    COMPILED,
+    FAST,
+    INT8,
+    PLAIN_A,
+    PUBLISHED,
+    VARIANTS,
+    Variant,
+    VariantCost,
+)
 from scope_wm.bench.subject import Subject, random_model
 from scope_wm.data.progress import progress
-from scope_wm.evaluate.settings import PROTOCOLS, TaskName, expect_at_least
+from scope_wm.evaluate.settings import expect_at_least, protocol_of
 from scope_wm.model.architecture import build
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.presets import PresetName
+from scope_wm.tasks import TaskName
 from scope_wm.types import IMAGE_SIZE, UsageError
 
 HORIZON = MPCSettings().horizon
 PLANNERS = ("cem", "eb-cem")
 TUNING_SHARE = 0.4  # of the budget
+SHARES_CHUNK = 20  # candidates that are enough to see what the time goes to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +75,7 @@ class BenchPlanSettings:
     threads: int = 2
     """cores that torch uses"""
     compile: bool = False
-    """compile the fast rollout with torch.compile, which takes minutes"""
+    """measure the fast rollout compiled too; compiling takes minutes"""
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -98,7 +110,7 @@ def bench_plan(settings: BenchPlanSettings) -> None:
             peak_memory=memory[name],
             full_steps=full_steps[name],
         )
-        for name, cost in bench.eager.items()
+        for name, cost in bench.costs.items()
     }
     table = rows(rounds, once, PLANNERS, about.steps)
     write_plan(settings.out, about, table, rounds)
@@ -115,8 +127,13 @@ class Chunk:
 
 
 def to_weigh(chunk: Chunk) -> Callable[[], object]:
-    """Return the encoding of the problem and the imagining of a chunk; the weights are there before."""
+    """Return the encoding of the problem and the imagining of a chunk; the weights are there before.
+
+    A as published encodes all images before it does what A does, so that its encoding is enough.
+    """
     encoder, problem = chunk.subject.encoder(), chunk.subject.problem()
+    if chunk.variant.encodes_each:
+        return lambda: encoder(problem.now.expand(chunk.size, -1, -1, -1))
     config = chunk.subject.config(chunk.variant.k, encoder.num_tokens, encoder.dim)
     model, candidates = random_model(config), random_candidates(chunk.size, (HORIZON, config.tokens.action))
     return lambda: VariantCost(chunk.variant, model, encoder, problem)(candidates)
@@ -134,51 +151,59 @@ class PlanBench:
             for variant in VARIANTS
         }
         self.models = {k: random_model(config) for k, config in self.configs.items()}
-        self.eager = {variant.name: self.cost(variant) for variant in VARIANTS}
-        self.costs = (
-            {variant.name: self.cost(variant.compiled()) for variant in VARIANTS}
-            if settings.compile
-            else self.eager
-        )
+        self.variants = (*VARIANTS, *COMPILED) if settings.compile else VARIANTS
+        self.costs = {variant.name: self.cost(variant) for variant in self.variants}
         self.action: Action = (HORIZON, self.configs[None].tokens.action)
-        self.steps = PROTOCOLS[settings.task].max_steps
+        self.steps = protocol_of(settings.task).max_steps
 
     def cost(self, variant: Variant) -> VariantCost:
         """Return the cost of candidates as a variant imagines them."""
         return VariantCost(variant, self.models[variant.k], self.encoder, self.problem)
 
     def choose_chunks(self) -> dict[str, int]:
-        """Find the chunk of every variant that is free to choose, without compilation."""
+        """Find the chunk of every variant that is free to choose; a compiled one takes the eager one's."""
         seconds = TUNING_SHARE * self.settings.budget_seconds / len(VARIANTS)
-        chunks = {}
-        with progress("variants tuned", len(VARIANTS), 0) as advance:
-            for variant in VARIANTS:
+        chunks = dict[str, int]()
+        with progress("variants tuned", len(self.variants), 0) as advance:
+            for variant in self.variants:
                 sizes = self.settings.sizes(variant)
-                chunks[variant.name] = (
-                    best_chunk(self.eager[variant.name], sizes, self.action, Budget(seconds))
-                    if len(sizes) > 1
-                    else sizes[0]
-                )
+                if variant.eager:
+                    chunks[variant.name] = chunks[variant.eager.name]
+                elif len(sizes) > 1:
+                    chunks[variant.name] = best_chunk(
+                        self.costs[variant.name], sizes, self.action, Budget(seconds)
+                    )
+                else:
+                    chunks[variant.name] = sizes[0]
                 advance()
         return chunks
 
     def shares(self, chunks: dict[str, int]) -> dict[str, dict[str, float]]:
-        """Find what the time of each variant goes to, without compilation: its parts would be one."""
+        """Find what the time of each variant goes to; what is compiled is one piece."""
         found = {}
-        with progress("variants divided", len(VARIANTS), 0) as advance:
-            for variant in VARIANTS:
-                found[variant.name] = shares(self.eager[variant.name], chunks[variant.name], self.action)
+        with progress("variants divided", len(self.variants), 0) as advance:
+            for variant in self.variants:
+                chunk = min(chunks[variant.name], SHARES_CHUNK)
+                found[variant.name] = (
+                    dict.fromkeys(PARTS, 0.0)
+                    if variant.eager
+                    else shares(self.costs[variant.name], chunk, self.action)
+                )
                 advance()
         return found
 
     def memory(self, chunks: dict[str, int]) -> dict[str, int | None]:
-        """Measure the peak memory of each variant, without compilation."""
-        found = {}
-        with progress("variants weighed", len(VARIANTS), 0) as advance:
-            for variant in VARIANTS:
+        """Measure the peak memory of each variant, but of compiled ones: that would be the compiler's."""
+        found: dict[str, int | None] = {}
+        with progress("variants weighed", len(self.variants), 0) as advance:
+            for variant in self.variants:
                 job = Chunk(subject=self.subject, variant=variant, size=chunks[variant.name])
-                found[variant.name] = peak_memory(to_weigh, job, self.settings.threads)
+                found[variant.name] = (
+                    None if variant.eager else peak_memory(to_weigh, job, self.settings.threads)
+                )
                 advance()
+        if found[PUBLISHED.name] is not None:
+            found[PUBLISHED.name] = max(found[PUBLISHED.name] or 0, found[PLAIN_A.name] or 0)
         return found
 
     def rounds(self, chunks: dict[str, int], budget: Budget) -> list[Round]:
@@ -236,6 +261,14 @@ class PlanBench:
             steps=self.steps,
             rounds=len(rounds),
             gemm_rate=max(each.gemm_rate for each in rounds),
-            compiled=self.settings.compile,
+            cost_error=self.cost_error(),
             machine=this_machine(),
         )
+
+    def cost_error(self) -> float:
+        """Return how far int8 moves the costs of candidates, as a share of how much these differ."""
+        exact, rounded = (
+            self.costs[variant.name](random_candidates(self.settings.candidates, self.action))
+            for variant in (FAST[-1], INT8)
+        )
+        return float((rounded - exact).abs().mean() / exact.std())

@@ -35,8 +35,7 @@ DPI = 110
 
 def plan_section(about: About, rows: Sequence[Row], picture: str) -> str:
     """Return the section."""
-    compiled = ", the fast rollout compiled" if about.compiled else ""
-    return f"""## Planning: {about.task}, {about.preset} sizes{compiled}
+    return f"""## Planning: {about.task}, {about.preset} sizes
 
 {machine_line(about.machine)} H = {about.history}, L = {about.horizon}, {about.steps} steps of control of one
 fixed problem without an early stop. Rounds in which all variants take turns: {about.rounds}.
@@ -53,9 +52,11 @@ GEMM rate, best of all rounds: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 x 20
   softmax(QK^T)V with all scores in memory (torch's math backend), one batch of candidates after another. As
   published, it also encodes the image once for every candidate; its time is that of A and of encoding a batch
   of images, measured apart. B is the same with fused attention and its best chunk.
-- Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before.{
-        eager_note(about)
-    }
+- Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before;
+  not of compiled variants, where it would be the compiler's. Their parts cannot be timed apart either.
+- The share of the GEMM rate is that of the same round, the median over rounds.
+- int8 rounds the products of the predictor and the background update. It moves the cost of a random candidate
+  by {about.cost_error:.2f} of the deviation of all their costs, in the mean (random weights).
 - The paper's figures are of its own sizes on a GPU; its dense model is DINO-WM as published.
 
 ![seconds by part]({picture})
@@ -72,11 +73,6 @@ def machine_line(machine: Machine) -> str:
         f"{machine.processor}, {machine.cores} cores, {machine.memory / GIB:.0f} GiB, torch {machine.torch} "
         f"with {machine.threads} thread{'s' if machine.threads > 1 else ''}."
     )
-
-
-def eager_note(about: About) -> str:
-    """Say what compilation does not touch."""
-    return "\n- Memory, chunk sizes and parts are those without compilation." if about.compiled else ""
 
 
 def cells(about: About, row: Row, rows: Sequence[Row]) -> tuple[str, ...]:

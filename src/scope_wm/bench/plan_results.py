@@ -90,7 +90,7 @@ class About:
     steps: int
     rounds: int
     gemm_rate: float
-    compiled: bool
+    cost_error: float  # of int8, in deviations of the costs of candidates
     machine: Machine
 
 
@@ -126,19 +126,17 @@ def rows(
     rounds: Sequence[Round], variants: dict[str, Once], planners: Sequence[str], steps: int
 ) -> list[Row]:
     """Return the table: every variant with every planner."""
-    rate = max(each.gemm_rate for each in rounds)
     return [
-        row(rounds, variants, once, workload(planner, steps), rate)
+        row(rounds, variants, once, workload(planner, steps))
         for planner in planners
         for once in variants.values()
     ]
 
 
-def row(
-    rounds: Sequence[Round], variants: dict[str, Once], once: Once, work: Workload, gemm_rate: float
-) -> Row:
+def row(rounds: Sequence[Round], variants: dict[str, Once], once: Once, work: Workload) -> Row:
     """Return the figures of one variant with one planner."""
     own, dense_work = (once, work), workload(BASELINE, work.steps)
+    flops = once.gflops * once.chunk
     chunk = median(each.chunk_seconds(once.variant) for each in rounds)
     candidates_of_step = LATER_STEPS.samples * LATER_STEPS.iterations
     return Row(
@@ -149,7 +147,7 @@ def row(
         seconds=median(total_seconds(each, *own) for each in rounds),
         faster_than_a=ratio(rounds, (variants[PLAIN_A.name], dense_work), own),
         faster_than_b=ratio(rounds, (variants[PLAIN_B.name], dense_work), own),
-        gemm_share=once.gflops * once.chunk / chunk / gemm_rate,
+        gemm_share=median(flops / each.chunk_seconds(once.variant) / each.gemm_rate for each in rounds),
         peak_memory=once.peak_memory,
         full_step=once.full_steps.get(work.planner),
         full_step_expected=candidates_of_step / once.chunk * chunk,

@@ -3,11 +3,14 @@
 plain dense A              DINO-WM's algorithm: the scores of attention in memory, 100 candidates a batch
 plain dense A, published   the same, and the image is encoded once for every candidate
 plain dense B              the same with fused attention and the best chunk
-fast dense, K = 98, 32     the fast rollout, with the best chunk
+fast dense, K = 98, 32     the fast rollout, with the best chunk; if asked for, compiled as well
+fast K = 32, int8          the same with rounded products
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -16,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scope_wm.bench.subject import FixedProblem
 from scope_wm.model.encoder import Encoder
-from scope_wm.model.fast_rollout import last_imagined
+from scope_wm.model.fast_rollout import compiled, last_imagined
+from scope_wm.model.int8 import use_int8
 from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
@@ -54,31 +58,38 @@ class Variant:
     last: LastFrame
     tuned: bool  # whether the best chunk is looked for; else the largest is taken, as DINO-WM does
     encodes_each: bool = False  # whether every candidate's image is encoded, though all are the same
+    int8: bool = False  # whether products are rounded
+    eager: "Variant | None" = None  # of a compiled variant: the same without compilation
 
-    def compiled(self) -> "Variant":
-        """Return this with the fast rollout compiled; what it is compared with stays as it is."""
-        return replace(self, last=torch.compile(self.last)) if self.last is last_imagined else self
+
+def compiled_variant(eager: Variant) -> Variant:
+    """Return a variant of the fast rollout, compiled."""
+    return replace(eager, name=f"{eager.name}, compiled", eager=eager)
 
 
 PLAIN_A = Variant(name="plain dense A", k=None, last=explicit, tuned=False)
 PUBLISHED = Variant(name="plain dense A, published", k=None, last=explicit, tuned=False, encodes_each=True)
 PLAIN_B = Variant(name="plain dense B", k=None, last=plain, tuned=True)
-VARIANTS = (
-    PUBLISHED,
-    PLAIN_A,
-    PLAIN_B,
+FAST = (
     Variant(name="fast dense", k=None, last=last_imagined, tuned=True),
     Variant(name="fast K = 98", k=98, last=last_imagined, tuned=True),
     Variant(name="fast K = 32", k=32, last=last_imagined, tuned=True),
 )
+INT8 = replace(FAST[-1], name="fast K = 32, int8", int8=True)
+VARIANTS = (PUBLISHED, PLAIN_A, PLAIN_B, *FAST, INT8)
+COMPILED = tuple(compiled_variant(eager) for eager in FAST)
 
 
 class VariantCost:
     """How far from the goal a variant imagines that candidates of the fixed problem end."""
 
     def __init__(self, variant: Variant, model: WorldModel, encoder: Encoder, problem: FixedProblem) -> None:
+        if variant.int8:
+            model = copy.deepcopy(model)
+            use_int8(model)
         self.variant = variant
         self.model = model
+        self.imagine = compiled(model) if variant.eager else partial(variant.last, model)
         self.encoder = encoder
         self.problem = problem
         self.visual = self.encode(1)
@@ -97,7 +108,7 @@ class VariantCost:
         samples = candidates.shape[1]
         visual = self.encode(samples) if self.variant.encodes_each else self.visual.repeat(samples, 1, 1)
         proprio = self.problem.proprio.repeat(samples, 1)
-        return self.compare(self.variant.last(self.model, visual, proprio, candidates[0]))
+        return self.compare(self.imagine(visual, proprio, candidates[0]))
 
     def compare(self, frames: Float[Tensor, "S N D"]) -> Float[Tensor, "1 S"]:
         """Return how far frames are from the goal."""

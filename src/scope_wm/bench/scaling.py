@@ -16,11 +16,12 @@ from scope_wm.bench.plan_rounds import seconds_of
 from scope_wm.bench.scaling_results import Measurement, ScalingAbout, Sizes
 from scope_wm.bench.subject import Subject, random_model
 from scope_wm.data.progress import progress
-from scope_wm.evaluate.settings import TaskName, expect_at_least
+from scope_wm.evaluate.settings import expect_at_least
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.planning.search import score
 from scope_wm.presets import PresetName
+from scope_wm.tasks import TaskName
 
 FIELDS = {"K": "k", "S": "s", "L": "horizon", "H": "history", "N": "n"}
 GRIDS = {

@@ -6,22 +6,14 @@ Time and memory depend on sizes alone, so nothing has to be trained or downloade
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from scope_wm.evaluate.settings import TaskName
-from scope_wm.model.architecture import (
-    BackgroundConfig,
-    EncoderReference,
-    ModelConfig,
-    SelectorConfig,
-    build,
-)
+from scope_wm.model.architecture import ModelConfig, build
 from scope_wm.model.encoder import (
     DIRECTORY_VARIABLE,
     Encoder,
@@ -31,11 +23,10 @@ from scope_wm.model.encoder import (
     quiet,
 )
 from scope_wm.model.encoders import SHIPPED, open_encoder
-from scope_wm.model.world_model import TokenConfig, WorldModel
+from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.mpc import observe_states
 from scope_wm.presets import PRESETS, PresetName
-from scope_wm.tasks import TASKS
-from scope_wm.types import Statistics
+from scope_wm.tasks import TaskName, find_task
 
 PROBLEM_SEED = 1  # of instance 0
 NOISE = 0.02  # added to fresh weights: where these are zero, actions would not matter
@@ -67,7 +58,7 @@ class Subject:
 
     def problem(self) -> FixedProblem:
         """Return the problem of instance 0."""
-        task = TASKS[self.task]()
+        task = find_task(self.task)()
         drawn = task.sample_problem(PROBLEM_SEED)
         images = torch.from_numpy(observe_states(task, [drawn.start, drawn.goal]).images)
         generator = torch.Generator().manual_seed(PROBLEM_SEED)
@@ -76,32 +67,8 @@ class Subject:
 
     def config(self, k: int | None, tokens: int, channels: int) -> ModelConfig:
         """Return a model that keeps K of an encoder's tokens, or all; dense models have no selector."""
-        preset, task = PRESETS[self.preset](self.task), TASKS[self.task]
-        action, proprio = np.zeros(task.action_width), np.zeros(task.proprio_width)
-        dense = ModelConfig(
-            task=self.task,
-            frameskip=task.frameskip,
-            statistics=Statistics(
-                action_mean=action, action_std=action + 1, proprio_mean=proprio, proprio_std=proprio + 1
-            ),
-            encoder=EncoderReference(config=preset.encoder, digest=""),
-            tokens=TokenConfig(
-                num_tokens=tokens,
-                visual=channels,
-                proprio=len(proprio),
-                action=task.frameskip * len(action),
-                embedding=preset.model.embedding,
-            ),
-            history=preset.model.history or task.history,
-            transformer=preset.model.transformer,
-            selector=SelectorConfig(kind="every-token", k=tokens),
-            background=BackgroundConfig(kind="copy"),
-            output=preset.model.output,
-        )
-        if k is None:
-            return dense
-        selector = SelectorConfig(kind="distilled", k=k, hidden=preset.selector.hidden)
-        return replace(dense, selector=selector, background=BackgroundConfig(kind="foreground-delta"))
+        preset = PRESETS[self.preset](self.task)
+        return preset.untrained(self.task, num_tokens=tokens, visual=channels, k=k)
 
 
 def random_model(config: ModelConfig) -> WorldModel:

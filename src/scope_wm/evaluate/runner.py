@@ -5,6 +5,8 @@ killed in between changes anything but times. Every worker plans with one thread
 threads add up numbers would show in the last digits.
 """
 
+import multiprocessing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,7 +26,7 @@ from scope_wm.planning.load import load_latent_model
 from scope_wm.planning.models import ActionScale, SimulatorModel
 from scope_wm.planning.mpc import Controller
 from scope_wm.records import to_json
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 
 
 class Job(NamedTuple):
@@ -32,7 +34,25 @@ class Job(NamedTuple):
 
     settings: EvaluateSettings
     scale: ActionScale | None
-    instances: list[int]
+    instances: Iterable[int]
+
+
+class Turns:
+    """Instances that processes share: each gets one that no other has taken."""
+
+    def __init__(self, instances: Sequence[int]) -> None:
+        self.instances = instances
+        self.taken = multiprocessing.get_context("spawn").Value("i", 0)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield one instance after another, until there is none left."""
+        while True:
+            with self.taken.get_lock():
+                turn = self.taken.value
+                self.taken.value += 1
+            if turn >= len(self.instances):
+                return
+            yield self.instances[turn]
 
 
 def evaluate(settings: EvaluateSettings) -> None:
@@ -65,16 +85,15 @@ def run(settings: EvaluateSettings) -> Summary:
 
 
 def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
-    """Spread the instances over workers."""
+    """Return a job for every worker: whoever is free takes the next instance, for some take far longer."""
     scale = simulator_scale(settings.task, settings.problems_from) if settings.simulated else None
-    workers = min(settings.worker_count, len(pending))
-    return [Job(settings, scale, pending[first::workers]) for first in range(workers)]
+    return [Job(settings, scale, Turns(pending))] * min(settings.worker_count, len(pending))
 
 
 def solve_instances(job: Job, report: Report) -> None:
     """Solve one instance after another and report each."""
     torch.set_num_threads(1)
-    settings, task = job.settings, TASKS[job.settings.task]()
+    settings, task = job.settings, find_task(job.settings.task)()
     problem_of = problem_source(task, settings.problems_from)
     model: LatentModel | SimulatorModel
     if job.scale is None:

@@ -1,44 +1,21 @@
-"""Imagining L frames from one observed frame and L actions, with every saving that changes nothing.
+"""Imagining the frame L steps ahead of an observed one, with every saving that changes nothing.
 
     keys and values of earlier frames are kept while the window grows; when it slides, it is seen anew
     only the last frame of a window goes through the last layer, and through the background update
     foreground tokens need no background update, background tokens none of the predictor
     LayerNorm([z, c]) before a linear map: the part of c is computed once for a frame, not for every token
 
-It equals the plain rollout within rounding. Frames come one by one: who needs only the last holds no other.
+It equals the plain rollout within rounding. Only the last frame is returned, and no other is held.
 """
-
-from collections import deque
-from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scope_wm.background import ForegroundDelta
+from scope_wm.background import BackgroundUpdate, ForegroundDelta
 from scope_wm.model.window import Window
 from scope_wm.model.world_model import WorldModel
-
-
-def imagine(
-    model: WorldModel,
-    visual: Float[Tensor, "B N V"],
-    proprio: Float[Tensor, "B P"],
-    actions: Float[Tensor, "B L A"],
-    previous: Float[Tensor, "B N V"] | None = None,
-) -> Iterator[Float[Tensor, "B N D"]]:
-    """Yield the L predicted frames; `previous` is the observation before the first, if there was one."""
-    fuse, width = model.fuse, model.fuse.config.embedding
-    embedded = fuse.action(actions)
-    frame = fuse(visual, fuse.proprio(proprio), embedded[:, 0])
-    before = None if previous is None else torch.cat([previous, frame[..., fuse.config.visual :]], dim=-1)
-    follow = Follow(model)
-    for step in range(actions.shape[1]):
-        frame, before = follow(frame, model.select(frame, before)), frame
-        if step + 1 < actions.shape[1]:
-            frame[..., -width:] = embedded[:, step + 1, None]
-        yield frame
 
 
 def last_imagined(
@@ -48,9 +25,39 @@ def last_imagined(
     actions: Float[Tensor, "B L A"],
     previous: Float[Tensor, "B N V"] | None = None,
 ) -> Float[Tensor, "B N D"]:
-    """Return the last frame only."""
-    (last,) = deque(imagine(model, visual, proprio, actions, previous), maxlen=1)
-    return last
+    """Return the last of the L predicted frames; `previous` is the observation before the first, if any."""
+    fuse, width = model.fuse, model.fuse.config.embedding
+    embedded = fuse.action(actions)
+    frame = fuse(visual, fuse.proprio(proprio), embedded[:, 0])
+    before = None if previous is None else torch.cat([previous, frame[..., fuse.config.visual :]], dim=-1)
+    window, update = Window(model.predictor), Update(model.background)
+    for step in range(actions.shape[1]):
+        frame[..., -width:] = embedded[:, step, None]
+        indices = model.select(frame, before)
+        kept = rows(frame, indices)
+        frame, before = update(frame, kept, window.predict(kept, indices), indices), frame
+    return frame
+
+
+class FastRollout(nn.Module):
+    """The fast rollout of one model, as a module: so a compiler may take the weights for constants."""
+
+    def __init__(self, model: WorldModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, visual: Tensor, proprio: Tensor, actions: Tensor, previous: Tensor | None = None
+    ) -> Tensor:
+        """Return the last frame."""
+        return last_imagined(self.model, visual, proprio, actions, previous)
+
+
+def compiled(model: WorldModel) -> FastRollout:
+    """Return the fast rollout of a model whose weights will not change; the first call compiles it."""
+    rollout = FastRollout(model).eval()
+    rollout.compile(options={"freezing": True})
+    return rollout
 
 
 def bytes_to_imagine(model: WorldModel) -> int:
@@ -68,27 +75,23 @@ def bytes_to_imagine(model: WorldModel) -> int:
     return (grid + kept * (4 * tokens.width + 3 * widest + seen)) * next(model.parameters()).element_size()
 
 
-class Follow:
-    """What follows a frame, given those that it was asked about before."""
+class Update:
+    """The next frame: its foreground is given, its background is updated."""
 
-    def __init__(self, model: WorldModel) -> None:
-        self.model = model
-        background = model.background
+    def __init__(self, background: BackgroundUpdate) -> None:
+        self.whole = background
         self.split = SplitDelta(background) if isinstance(background, ForegroundDelta) else None
-        self.window = Window(model.predictor)
-        self.earlier: deque[tuple[Tensor, Tensor]] = deque(maxlen=model.history - 1)
 
-    def __call__(self, frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B K"]) -> Float[Tensor, "B N D"]:
-        """Return the next frame."""
-        before = rows(frame, indices)
-        if self.window.full:
-            self.window = Window(self.model.predictor)
-            for tokens, places in self.earlier:
-                self.window.remember(tokens, places)
-        after = self.window.predict(before, indices)
-        self.earlier.append((before, indices))
+    def __call__(
+        self,
+        frame: Float[Tensor, "B N D"],
+        before: Float[Tensor, "B K D"],
+        after: Float[Tensor, "B K D"],
+        indices: Int[Tensor, "B K"],
+    ) -> Float[Tensor, "B N D"]:
+        """Return the next frame, given the foreground before and after the step."""
         if self.split is None:
-            following = self.model.background(frame, before, after, indices).clone()
+            following = self.whole(frame, before, after, indices).clone()
         else:
             following, others = torch.empty_like(frame), complement(indices, frame.shape[1])
             place(following, others, self.split(rows(frame, others), before, after))
@@ -148,10 +151,8 @@ class SplitLinear:
         """Return the map of every token with its frame's context."""
         mapped = F.linear(pair.tokens, self.of_token, self.bias)
         # (c - mean) / deviation differs from token to token by two numbers only.
-        once = torch.stack(
-            [F.linear(pair.context, self.of_context), -self.of_context.sum(1).expand(len(mapped), -1)], 1
-        )
-        return torch.baddbmm(mapped, torch.cat([pair.scale, pair.shift], dim=-1), once)
+        once = F.linear(pair.context, self.of_context).unsqueeze(1)
+        return torch.addcmul(mapped.addcmul(pair.scale, once), pair.shift, self.of_context.sum(1), value=-1)
 
 
 def rows(frame: Float[Tensor, "B N D"], indices: Int[Tensor, "B M"]) -> Float[Tensor, "B M D"]:

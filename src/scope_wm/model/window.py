@@ -1,8 +1,9 @@
 """A predictor that sees one frame after another, and keeps of the earlier ones what the later need.
 
 A token attends to its own and to earlier frames, so the keys and values of a frame never change while its
-window grows: a new frame is predicted from them alone, and no mask is needed. A frame that is not to be
-predicted leaves its keys and values only: no query, MLP or output in the last layer.
+window grows: a new frame is predicted from them alone, and no mask is needed. When the window is full it
+slides: its last H - 1 frames take the positions from 0 on and are seen anew. They leave their keys and
+values only: no query, MLP or output in the last layer.
 """
 
 import torch
@@ -13,36 +14,36 @@ from scope_wm.model.predictor import Predictor
 
 
 class Window:
-    """The frames that a predictor has seen since position 0: the keys and values of every layer."""
+    """The frames that a predictor sees: the keys and values of every layer."""
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.layers = predictor.transformer.layers()
         self.frames = 0
+        self._recent: list[tuple[Tensor, Tensor]] = []  # tokens and indices of the frames
         self._seen: list[tuple[Tensor, Tensor]] = []  # keys and values [B heads frames*K width]
-
-    @property
-    def full(self) -> bool:
-        """Tell whether there is no position left for another frame."""
-        return self.frames == self.predictor.history
-
-    def remember(self, tokens: Float[Tensor, "B K D"], indices: Int[Tensor, "B K"]) -> None:
-        """See a frame that others follow."""
-        x, last = self._before_last(tokens, indices), len(self.layers) - 1
-        attention, _ = self.layers[last]
-        self._keep(last, *attention.keys_and_values(x))
-        self.frames += 1
 
     def predict(self, tokens: Float[Tensor, "B K D"], indices: Int[Tensor, "B K"]) -> Float[Tensor, "B K D"]:
         """See a frame and return what follows it."""
+        if self.frames == self.predictor.history:
+            self._slide()
         x = self._pass(len(self.layers) - 1, self._before_last(tokens, indices))
         self.frames += 1
+        self._recent.append((tokens, indices))
         return self.predictor.output(tokens, self.predictor.transformer.norm(x))
+
+    def _slide(self) -> None:
+        """Forget the first frame, and see the others at their new positions."""
+        del self._recent[0]
+        self.frames = 0
+        for tokens, indices in self._recent:
+            x, last = self._before_last(tokens, indices), len(self.layers) - 1
+            attention, _ = self.layers[last]
+            self._keep(last, *attention.keys_and_values(x))
+            self.frames += 1
 
     def _before_last(self, tokens: Tensor, indices: Tensor) -> Tensor:
         """Pass a frame through all layers but the last."""
-        if self.full:
-            raise ValueError(f"expected at most {self.predictor.history} frames, got one more")
         x = tokens + self.predictor.positions[indices + self.frames * self.predictor.num_tokens]
         for layer in range(len(self.layers) - 1):
             x = self._pass(layer, x)

@@ -1,20 +1,25 @@
 """A learned world model to plan with: observations are encoded once, candidates are imagined from there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from scope_wm.background import Ignored
 from scope_wm.model.encoder import Encoder
 from scope_wm.model.fast_rollout import bytes_to_imagine, last_imagined
+from scope_wm.model.subset import draw_patches, of_patches
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.models import ActionScale, Observations
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
 from scope_wm.selector import LatinHypercubeSelector, RandomSelector
 from scope_wm.types import Statistics
+
+Imagine = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # last_imagined of one model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +29,17 @@ class Seen:
     visual: Float[Tensor, "B N V"]
     proprio: Float[Tensor, "B P"]
 
+    def at(self, patches: Int[Tensor, " K"]) -> "Seen":
+        """Return what is seen in some patches only."""
+        return Seen(visual=self.visual[:, patches], proprio=self.proprio)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LatentCost:
     """How far from the goal a world model imagines that candidates end."""
 
     model: WorldModel
+    imagine: Imagine
     now: Seen
     goal: Seen
     previous: Seen | None
@@ -39,7 +49,7 @@ class LatentCost:
         """Imagine every candidate, and compare its last frame with the goal."""
         model, samples = self.model, candidates.shape[1]
         now, before = repeated(self.now, samples), self._before(samples)
-        last = last_imagined(model, now.visual, now.proprio, candidates.flatten(0, 1), before)
+        last = self.imagine(now.visual, now.proprio, candidates.flatten(0, 1), before)
         goal = Goal(
             visual=self.goal.visual.unsqueeze(1), proprio=model.fuse.proprio(self.goal.proprio).unsqueeze(1)
         )
@@ -65,8 +75,10 @@ class LatentModel:
         *,
         frameskip: int,
         alpha: float,
+        imagine: Imagine | None = None,
     ) -> None:
         self.world_model = world_model
+        self.imagine = imagine or partial(last_imagined, world_model)
         self.encoder = encoder
         self.statistics = statistics
         self.alpha = alpha
@@ -100,7 +112,14 @@ class LatentModel:
 
     def cost(self, now: Seen, goal: Seen, previous: Seen | None = None) -> LatentCost:
         """Return the cost of plans that begin now; `previous` is for a selector that looks at motion."""
-        return LatentCost(model=self.world_model, now=now, goal=goal, previous=previous, alpha=self.alpha)
+        model, imagine = self.world_model, self.imagine
+        if isinstance(model.background, Ignored):
+            patches = draw_patches(model)
+            model, now, goal, previous = of_patches(model, patches), now.at(patches), goal.at(patches), None
+            imagine = partial(last_imagined, model)
+        return LatentCost(
+            model=model, imagine=imagine, now=now, goal=goal, previous=previous, alpha=self.alpha
+        )
 
 
 def repeated(seen: Seen, times: int) -> Seen:

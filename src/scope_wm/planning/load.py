@@ -1,17 +1,25 @@
 """Which model to plan with, and how a learned one is loaded: one way for the robot, `evaluate` and `plan`."""
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
+from typing import Literal
 
 import torch
+from torch import Tensor
 
+from scope_wm.background import Ignored
 from scope_wm.model.checkpoint import TrainedModel
-from scope_wm.planning.latent import LatentModel
+from scope_wm.model.fast_rollout import compiled, last_imagined
+from scope_wm.model.int8 import use_int8
+from scope_wm.model.world_model import WorldModel
+from scope_wm.planning.latent import Imagine, LatentModel
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.types import UsageError
 
 SIMULATOR = "simulator"
 AUTO = "auto"
+OF_LEARNED_MODELS = ("encoder", "k", "alpha", "precision", "compile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +27,7 @@ class ModelSettings:
     """What to plan with."""
 
     model: str
-    """a model's directory or hub id, or the word simulator: the true dynamics, a reference"""
+    """a model's directory, shipped name such as wall/faster, or hub id; simulator: the true dynamics"""
     encoder: str | None = None
     """directory of the frozen encoder, if it is not where the model says"""
     device: str = AUTO
@@ -30,6 +38,10 @@ class ModelSettings:
     """plan with another K than in training, which breaks models"""
     alpha: float | None = None
     """weight of proprio in the cost; None: 0 for point_maze, else 1"""
+    precision: Literal["float32", "bfloat16", "int8"] = "float32"
+    """of the model's products: bfloat16 helps on GPUs, int8 is for processors; both round"""
+    compile: bool = False
+    """compile the model, which takes a minute or two at the first search, and again for other chunks"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, and what the simulator has no use for."""
@@ -38,8 +50,8 @@ class ModelSettings:
         if self.alpha is not None and not 0 <= self.alpha < inf:
             raise UsageError(f"expected a finite --alpha of at least 0, got {self.alpha}")
         if self.simulated:
-            given = {"encoder": self.encoder, "k": self.k, "alpha": self.alpha}
-            for name in (name for name, value in given.items() if value is not None):
+            given = (n for n in OF_LEARNED_MODELS if getattr(self, n) != getattr(ModelSettings, n))
+            for name in given:
                 raise UsageError(f"--model {SIMULATOR} takes no --{name}: its cost is the path left")
             if self.device not in (AUTO, "cpu"):
                 raise UsageError(f"--model {SIMULATOR} runs on the processor, got --device {self.device}")
@@ -72,10 +84,37 @@ def load_latent_model(settings: ModelSettings, task: str | None = None) -> Laten
     eye = trained.load_encoder(settings.encoder)
     if isinstance(eye, torch.nn.Module):
         eye.to(device)
+    model = trained.world_model.to(device).requires_grad_(False)
     return LatentModel(
-        trained.world_model.to(device).requires_grad_(False),
+        model,
         eye,
         config.statistics,
         frameskip=config.frameskip,
         alpha=proprio_weight(config.task) if settings.alpha is None else settings.alpha,
+        imagine=chosen_rollout(model, settings, device),
     )
+
+
+def chosen_rollout(model: WorldModel, settings: ModelSettings, device: torch.device) -> Imagine:
+    """Return the model's rollout, compiled and in the precision that was asked for."""
+    if isinstance(model.background, Ignored) and (settings.compile or settings.precision == "bfloat16"):
+        raise UsageError("a model of a subset of the patches runs in float32 or int8, and not compiled")
+    if settings.precision == "int8":
+        if device.type != "cpu":
+            raise UsageError(f"expected --device cpu for --precision int8, got {device}")
+        use_int8(model)
+    imagine: Imagine = compiled(model) if settings.compile else partial(last_imagined, model)
+    return partial(in_bfloat16, imagine, device) if settings.precision == "bfloat16" else imagine
+
+
+def in_bfloat16(
+    imagine: Imagine,
+    device: torch.device,
+    visual: Tensor,
+    proprio: Tensor,
+    actions: Tensor,
+    previous: Tensor | None,
+) -> Tensor:
+    """Imagine with autocast; the costs are those of float32 frames."""
+    with torch.autocast(device.type, torch.bfloat16):
+        return imagine(visual, proprio, actions, previous).float()

@@ -56,10 +56,8 @@ def mppi(
 
 
 def weights(costs: Float[Tensor, "B S"], temperature: float) -> Float[Tensor, "B S"]:
-    """Return the share of every candidate; one that costs NaN or infinity has none."""
+    """Return the share of every candidate; one that costs NaN or infinity has none. NaN if all do."""
     usable = costs.isfinite()
-    if not usable.any(dim=1).all():
-        raise ValueError("no candidate of a problem has a finite cost: NaN or infinite, none can be weighed")
     excess = costs - torch.where(usable, costs, torch.inf).amin(1, keepdim=True)
     squares = torch.where(usable, excess, 0.0).square().sum(1, keepdim=True)
     spread = (squares / usable.sum(1, keepdim=True)).sqrt()

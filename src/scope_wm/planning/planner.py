@@ -51,7 +51,7 @@ class Planner:
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> "Planner":
-        """Load a model directory or hub id.
+        """Load a model by its directory, shipped name such as wall/faster, or hub id.
 
         `horizon` counts world-model actions, each of several steps of the robot. `deadline` is in seconds for
         each search. `device` is where the model runs; "auto" is a GPU if there is one. `encoder` names the

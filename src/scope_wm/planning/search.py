@@ -170,7 +170,7 @@ def search(
         costs = score(cost, candidates, limits.at_a_time(cost, candidates), out_of_time)
         samples += costs.shape[1]
         if costs.shape[1] < candidates.shape[1]:
-            return best_scored(candidates, costs) if plan is None else replace(plan, samples=samples)
+            return usable(best_scored(candidates, costs) if plan is None else replace(plan, samples=samples))
         belief = update(belief, candidates, costs)
         trace.append(costs.gather(1, lowest(costs, 1)).squeeze(1))
         actions = limits.bound(belief.actions)  # the mean of elites on a bound may be rounded beyond it
@@ -182,6 +182,13 @@ def search(
             break
     if plan is None:
         raise ValueError(f"expected at least one iteration, got {iterations}")
+    return usable(plan)
+
+
+def usable(plan: Plan) -> Plan:
+    """Return the plan if there was one to find; looked at once, for a GPU would have to be waited for."""
+    if (plan.costs.isnan().all(dim=1) | plan.trace.isnan().any(dim=0) | plan.actions.isnan().any()).any():
+        raise ValueError("every candidate of a problem costs NaN: the model or the observation is broken")
     return plan
 
 
@@ -232,16 +239,14 @@ def normal(
 
 def lowest(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:
     """Return which candidates cost least, best first; NaN counts as infinite, ties go to the lower index."""
-    if costs.isnan().all(dim=1).any():
-        raise ValueError("every candidate of a problem costs NaN: the model or the observation is broken")
     return costs.nan_to_num(nan=torch.inf).argsort(dim=1, stable=True)[:, :count]
 
 
 def lowest_in_turn(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:
     """Return which candidates cost least and not NaN; where there are not enough, they come in turn."""
     best = lowest(costs, count)
-    usable = (~costs.gather(1, best).isnan()).sum(dim=1, keepdim=True)
-    turn = torch.arange(best.shape[1], device=best.device) % usable
+    finite = (~costs.gather(1, best).isnan()).sum(dim=1, keepdim=True)
+    turn = torch.arange(best.shape[1], device=best.device) % finite.clamp(min=1)
     return best.gather(1, turn)
 
 
