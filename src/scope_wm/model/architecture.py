@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from scope_wm.background import BackgroundUpdate, Copy, CrossAttention, ForegroundDelta
+from scope_wm.background import BackgroundUpdate, Copy, CrossAttention, ForegroundDelta, Ignored
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.predictor import Absolute, Predictor, Residual
 from scope_wm.model.transformer import TransformerConfig
@@ -39,11 +39,23 @@ class SelectorConfig:
 class BackgroundConfig:
     """Which background update, and its size."""
 
-    kind: Literal["copy", "foreground-delta", "cross-attention"]
+    kind: Literal["copy", "foreground-delta", "cross-attention", "ignored"]
+    """what becomes of tokens that are not selected; ignored, with a random selector: Sparse Imagination"""
     hidden_multiplier: float = 2.0
+    """hidden width of foreground-delta, in token widths"""
     alpha: float = 1.0
+    """weight of foreground-delta's update"""
     heads: int = 4
+    """heads of cross-attention"""
     rank: int = 64
+    """width of cross-attention, over all heads"""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if not (self.hidden_multiplier > 0 and self.heads > 0 and self.rank > 0):
+            raise UsageError(f"expected sizes of a background update above 0, got {self}")
+        if self.rank % self.heads:
+            raise UsageError(f"expected a rank that {self.heads} heads can share, got {self.rank}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,19 @@ class ModelConfig:
     background: BackgroundConfig
     output: Literal["absolute", "residual"] = "absolute"
 
+    def __post_init__(self) -> None:
+        """Refuse a selector that does not fit the tokens or the background update."""
+        tokens, selector = self.tokens.num_tokens, self.selector
+        if not 1 <= selector.k <= tokens:
+            raise UsageError(f"expected K between 1 and {tokens}, got {selector.k}")
+        if selector.kind == "every-token" and selector.k != tokens:
+            raise UsageError(f"a dense model keeps all {tokens} tokens, got K = {selector.k}")
+        if self.background.kind == "ignored" and selector.kind not in ("random", "latin-hypercube"):
+            raise UsageError(
+                "expected the selector random or latin-hypercube where the background is ignored, for all "
+                f"frames have the same patches, got {selector.kind}"
+            )
+
 
 def build(config: ModelConfig) -> WorldModel:
     """Make the world model of a config, with fresh weights."""
@@ -88,13 +113,9 @@ def build(config: ModelConfig) -> WorldModel:
 
 def build_selector(config: SelectorConfig, tokens: TokenConfig) -> Selector:
     """Make a selector with fresh weights."""
-    if not 1 <= config.k <= tokens.num_tokens:
-        raise UsageError(f"expected K between 1 and {tokens.num_tokens}, got {config.k}")
     generator = torch.Generator().manual_seed(config.seed)
     match config.kind:
         case "every-token":
-            if config.k != tokens.num_tokens:
-                raise UsageError(f"a dense model keeps all {tokens.num_tokens} tokens, got K = {config.k}")
             return EveryToken(tokens.num_tokens)
         case "distilled":
             head = RelevanceHead(visual=tokens.visual, embedding=tokens.embedding, hidden=config.hidden)
@@ -116,6 +137,8 @@ def build_background(config: ModelConfig) -> BackgroundUpdate:
         case "foreground-delta":
             multiplier = background.hidden_multiplier
             return ForegroundDelta(width, hidden_multiplier=multiplier, alpha=background.alpha)
+        case "ignored":
+            return Ignored()
         case "cross-attention":
             tokens = config.tokens.num_tokens
             return CrossAttention(width, tokens, heads=background.heads, rank=background.rank)

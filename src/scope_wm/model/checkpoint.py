@@ -19,6 +19,7 @@ from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, w
 from scope_wm.model.encoder import Encoder
 from scope_wm.model.encoders import open_encoder
 from scope_wm.model.reduced import PCA, ReducedEncoder
+from scope_wm.model.shipped import is_shipped_name, shipped_model, shipped_text
 from scope_wm.model.world_model import WorldModel
 from scope_wm.records import from_json
 from scope_wm.types import UsageError
@@ -38,7 +39,7 @@ class TrainedModel:
     def from_pretrained(
         source: str | Path, *, k: int | None = None, allow_other_k: bool = False
     ) -> "TrainedModel":
-        """Load a model from a directory, or from the hub by its id, ready to plan with."""
+        """Load a model from a directory, or by its shipped name or hub id, ready to plan with."""
         directory = model_directory(str(source))
         header, config = read_header(directory)
         if k not in (None, config.selector.k):
@@ -105,15 +106,22 @@ def import_hub() -> ModuleType:
 
 
 def model_directory(source: str) -> Path:
-    """Return where a model is on this disk, fetching it from the hub if it is named by a hub id."""
-    if Path(source).is_dir():
-        return Path(source)
+    """Return where a model is on this disk: a directory, a shipped model, or what the hub has by that id."""
+    path = Path(source)
+    if is_shipped_name(source) and not (path / CONFIG).is_file():
+        return shipped_model(source)
+    if path.is_dir():
+        return path
+    there_are = f"shipped models are: {shipped_text()}"
     if source.startswith((".", "/", "~")) or source.count("/") != 1:
-        raise UsageError(f"there is no model directory {source}")
-    hub = import_hub()
+        raise UsageError(f"there is no model directory {source}; {there_are}")
+    try:
+        hub = import_hub()
+    except UsageError as error:
+        raise UsageError(f"there is no directory {source}; {there_are}; {error}") from error
     try:
         return Path(hub.snapshot_download(source, allow_patterns=[CONFIG, WEIGHTS]))
     except (hub.errors.HFValidationError, OSError) as error:
         raise UsageError(
-            f"there is no directory {source}, and the hub gave no model of that name: {error}"
+            f"there is no directory {source}, and the hub gave no model of that name ({error}); {there_are}"
         ) from error

@@ -6,7 +6,6 @@ trained here: the stage with its settings, the hashes of its inputs, the version
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from scope_wm.files import json_bytes, write_files
+from scope_wm.files import json_bytes, read_object, write_files
 from scope_wm.records import to_json
 from scope_wm.types import UsageError
 
@@ -44,11 +43,8 @@ def read_kind(directory: Path, kind: str) -> dict[str, Any]:
     file = directory / CONFIG
     if not file.is_file():
         raise UsageError(f"{directory} is not a {kind}: it has no {CONFIG}")
-    try:
-        header = json.loads(file.read_text())
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON ({error}): it is damaged or half copied") from error
-    if not isinstance(header, dict) or header.get("kind") != kind:
+    header = read_object(file)
+    if header.get("kind") != kind:
         raise UsageError(f"{file} is not the config of a {kind}")
     if header.get("format") != FORMAT:
         raise UsageError(

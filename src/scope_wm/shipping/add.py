@@ -1,0 +1,158 @@
+"""`scope-wm models add`: make shipped models from a finished run, in half precision, each with its card.
+
+teacher -> <task>/dense      sparse-k98 -> <task>/fast      sparse-k32 -> <task>/faster
+
+config.json, model.safetensors     the model; what was recorded when it was made goes along
+record.json                        data, training and evaluations, from the records of the run
+README.md                          the card, from config and record
+"""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+
+from scope_wm.data.split import Splits, open_splits, starts
+from scope_wm.evaluate.models import model_digest
+from scope_wm.evaluate.settings import expect_writable
+from scope_wm.files import write_file, write_json
+from scope_wm.model import shipped
+from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.model.encoders import SHIPPED
+from scope_wm.planning.load import ModelSettings
+from scope_wm.records import to_json
+from scope_wm.report.evaluated import preset_text
+from scope_wm.report.ours import described
+from scope_wm.report.run_directory import TrainedStage, trained_stages
+from scope_wm.shipping import card, record
+from scope_wm.shipping.record import Data, Record, Training
+from scope_wm.shipping.results import results_of
+from scope_wm.tasks import TASKS
+from scope_wm.train.distill import HELD_OUT
+from scope_wm.types import UsageError
+
+STAGES = {"dense": "teacher", "fast": "sparse-k98", "faster": "sparse-k32"}
+KEPT = {"fast": 98, "faster": 32}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddSettings:
+    """Add the models of a finished run to those that ship with the package, each with its card.
+
+    Evaluations in the run are recognised by the hash of their model: those of the run's models, and those of
+    the added ones. After a new evaluation the same command brings the cards up to date.
+
+    Example: scope-wm models add runs/wall-lite
+    """
+
+    run: tyro.conf.Positional[Path]
+    """directory of the run"""
+    out: Path | None = None
+    """directory for TASK/NAME; None: that of the package itself"""
+
+
+def add(settings: AddSettings) -> None:
+    """Make a shipped model of every world model of the run."""
+    run, folder, trained = settings.run, settings.out or shipped.FOLDER, trained_stages(settings.run)
+    found = {name: stage for name, stage in STAGES.items() if stage in trained}
+    if not found:
+        raise UsageError(f"expected a run with one of {', '.join(STAGES.values())} finished, got {run}")
+    for name, stage in found.items():
+        expect_shippable(run, trained, name, stage)
+    expect_writable(folder)
+    for name, stage in found.items():
+        _, config = read_header(run / stage)
+        made = folder / config.task / name
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as temporary:
+            ready = Path(temporary) / name
+            write(run, trained, stage, f"{config.task}/{name}", ready)
+            if made.is_dir():
+                shutil.rmtree(made)
+            ready.rename(made)
+        print(f"{config.task}/{name}: {made}")
+
+
+def expect_shippable(run: Path, trained: dict[str, TrainedStage], name: str, stage: str) -> None:
+    """Refuse a model that is not what its name says, lacks its parts, or needs what does not ship."""
+    _, config = read_header(run / stage)
+    if config.task not in TASKS:
+        raise UsageError(f"expected a model of {', '.join(TASKS)}, {run / stage} is one of {config.task}")
+    selector, eye = config.selector, config.encoder.config.source
+    wanted = ("distilled", KEPT[name]) if name in KEPT else ("every-token", config.tokens.num_tokens)
+    if (selector.kind, selector.k) != wanted:
+        raise UsageError(
+            f"{run / stage}: expected selector and K {wanted}, got {(selector.kind, selector.k)}"
+        )
+    for part in origins(stage):
+        if part not in trained or trained[part].header["weights"] != trained[stage].made["inputs"][part]:
+            raise UsageError(f"expected {run} to hold the {part} that its {stage} was made from")
+    if eye != SHIPPED:
+        raise UsageError(f"expected a model on the encoder that ships, {run / stage} is on {eye}")
+
+
+def origins(stage: str) -> list[str]:
+    """Return the trained stages that a model was made from."""
+    return [] if stage == STAGES["dense"] else [STAGES["dense"], "selector"]
+
+
+def write(run: Path, trained: dict[str, TrainedStage], stage: str, name: str, out: Path) -> None:
+    """Write the directory of a shipped model."""
+    model, made = TrainedModel.from_pretrained(run / stage), trained[stage].made
+    model.save_pretrained(out, torch.float16, made=made)
+    known = gather(run, trained, stage, out)
+    header, _ = read_header(out)
+    write_json(out / record.FILE, to_json(known))
+    write_file(out / card.FILE, card.card(name, header, known).encode())
+
+
+def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Path) -> Record:
+    """Return what the run has recorded of a model, which is `rounded` to half precision elsewhere."""
+    _, config = read_header(run / stage)
+    splits, kept = open_splits(run / "data"), config.selector.k
+    chain = [trained[part] for part in (*origins(stage), stage)]
+    figures = {name: value for part in chain for name, value in part.made["figures"].items()}
+    windows = len(starts(splits.training, config.history * config.frameskip))
+    weights = {
+        model_digest(ModelSettings(model=str(directory)), config.task): kind
+        for directory, kind in ((run / stage, "float32"), (rounded, "float16"))
+    }
+    return Record(
+        parameters=trained[stage].parameters,
+        preset=preset_text(trained[stage].header),
+        data=data_of(splits),
+        trainings=[training_of(part, windows) for part in chain],
+        recall=figures.get(f"recall_{kept}"),
+        recall_by_chance=figures.get(f"chance_{kept}"),
+        results=results_of(run, weights),
+    )
+
+
+def data_of(splits: Splits) -> Data:
+    """Return how much there was to learn from."""
+    stores = {splits.training.store, splits.validation.store}
+    return Data(
+        seed=splits.training.store.config.seed,
+        training_episodes=len(splits.training.episodes),
+        validation_episodes=len(splits.validation.episodes),
+        frames=sum(store.num_frames for store in stores),
+    )
+
+
+def training_of(stage: TrainedStage, windows: int) -> Training:
+    """Return how long a stage was trained; the selector takes some windows and holds out some of those."""
+    if stage.name == "selector":
+        chosen = min(windows, int(stage.made["settings"]["windows"]))
+        windows = chosen - max(1, chosen // HELD_OUT)
+    machine = stage.made.get("machine")  # earlier versions did not record it
+    return Training(
+        stage=stage.name,
+        windows=windows,
+        samples=stage.samples,
+        steps=stage.steps,
+        seconds=stage.seconds,
+        machine=None if machine is None else described(machine),
+    )

@@ -1,0 +1,151 @@
+"""The card of a shipped model, in Markdown: a function of its config and its record, and of nothing else."""
+
+from datetime import timedelta
+from typing import Any
+
+from scope_wm.evaluate.settings import protocol_of
+from scope_wm.evaluate.statistics import wilson
+from scope_wm.evaluate.summary import TABLE_NOTE
+from scope_wm.report.results import table
+from scope_wm.shipping.record import Record, Result, Training
+
+FILE = "README.md"
+ERRORS = {
+    "one_step_of_copy": "one step",
+    "rollout_of_copy": "five steps, the mean",
+    "last_of_copy": "five steps, the last",
+    "background_of_copy": "one step, tokens not kept",
+}
+NOT_THE_PAPER = (
+    "It is a small model on a small encoder of our own, with data of our own. Its figures are not those of "
+    "the paper's benchmark, and cannot be compared with the paper's."
+)
+ONE_SCENE = (
+    "It knows this task as this package draws it. Another camera, other colours or other sizes are new to it."
+)
+
+
+def card(name: str, header: dict[str, Any], record: Record) -> str:
+    """Return the card of a model from the header of its config.json and its record."""
+    sections = [
+        f"# {name}",
+        purpose(name, header, record),
+        data_section(header, record),
+        training_section(header, record),
+        results_section(record),
+        limits_section(header),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def purpose(name: str, header: dict[str, Any], record: Record) -> str:
+    """Say what the model is and how it is used."""
+    model = header["model"]
+    task, kept, tokens = model["task"], model["selector"]["k"], model["tokens"]["num_tokens"]
+    does = f"predicts all {tokens} tokens of an image"
+    if kept < tokens:
+        does = f"predicts {kept} of the {tokens} tokens of an image, and updates the others cheaply"
+    return (
+        f"A world model of the task `{task}` that {does}. {record.parameters:,} parameters, in half "
+        f"precision; they are loaded as float32.\n\n```\nscope-wm plan --task {task} --model {name}\n```"
+    )
+
+
+def data_section(header: dict[str, Any], record: Record) -> str:
+    """Say what was learned from."""
+    data, task = record.data, header["model"]["task"]
+    return (
+        f"## Data\n\n{data.training_episodes:,} episodes of `{task}` for training and "
+        f"{data.validation_episodes:,} to judge with, {data.frames:,} frames in all: "
+        f"`scope-wm collect --task {task} --episodes {data.training_episodes + data.validation_episodes} "
+        f"--seed {data.seed}`."
+    )
+
+
+def training_section(header: dict[str, Any], record: Record) -> str:
+    """Say how it was trained, and how well it predicts what it has not seen."""
+    made = header["made"]
+    machines = "; ".join(dict.fromkeys(each.machine for each in record.trainings if each.machine))
+    versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
+    columns = ("stage", "windows", "times each", "steps", "time")
+    figures = {text: made["figures"][key] for key, text in ERRORS.items() if key in made["figures"]}
+    parts = [
+        "## Training",
+        f"Preset: {record.preset}. Made with {versions}. `config.json` has all settings.",
+        table(columns, [training_row(each) for each in record.trainings]),
+        f"Times count steps and validations. Machine: {machines or 'not recorded'}.",
+        "Squared error on held-out windows, relative to that of copying the frame (below 1 is knowledge):",
+        table(tuple(figures), [tuple(f"{error:.3f}" for error in figures.values())]),
+    ]
+    if record.recall is not None:
+        kept = header["model"]["selector"]["k"]
+        parts.append(
+            f"On held-out windows the selector finds {record.recall:.3f} of the {kept} tokens that matter "
+            f"most to the dense model; chance would find {record.recall_by_chance:.3f}."
+        )
+    return "\n\n".join(parts)
+
+
+def training_row(training: Training) -> tuple[str, ...]:
+    """Return the cells of one stage."""
+    each, time = training.samples / training.windows, timedelta(seconds=round(training.seconds))
+    return training.stage, f"{training.windows:,}", f"{each:.1f}", f"{training.steps:,}", str(time)
+
+
+def results_section(record: Record) -> str:
+    """Return every evaluation with its interval, its times and the machine they were measured on."""
+    if not record.results:
+        return "## Results\n\nIt has not been evaluated."
+    columns = (
+        "planner",
+        "weights",
+        "solved",
+        "95 % interval",
+        "distance at start",
+        "at the end",
+        "plan time",
+    )
+    machines = "; ".join(dict.fromkeys(result.machine for result in record.results))
+    notes = (
+        "Distances are in units of the task and means over problems, as are plan times, which are those of "
+        f"all searches for one problem. Intervals are Wilson's. Measured on: {machines}."
+    )
+    if any(result.weights == "float32" for result in record.results):
+        notes += (
+            " Rows with weights in float32 were measured before rounding to the float16 of this directory."
+        )
+    return f"## Results\n\n{table(columns, [result_row(each) for each in record.results])}\n\n{notes}"
+
+
+def result_row(result: Result) -> tuple[str, ...]:
+    """Return the cells of one evaluation."""
+    solved = interval = "-"
+    if result.solved is not None:
+        low, high = (100 * end for end in wilson(result.solved, result.instances))
+        solved, interval = f"{result.solved} of {result.instances}", f"{low:.1f} to {high:.1f} %"
+    distances = f"{result.start_distance:.3g}", f"{result.final_distance:.3g}"
+    return (
+        planner_text(result),
+        result.weights,
+        solved,
+        interval,
+        *distances,
+        f"{result.plan_seconds:.2f} s",
+    )
+
+
+def planner_text(result: Result) -> str:
+    """Return the planner, with what was not as usual."""
+    return f"{result.planner} ({result.other})" if result.other else result.planner
+
+
+def limits_section(header: dict[str, Any]) -> str:
+    """Say what the model is not."""
+    model = header["model"]
+    kept, tokens = model["selector"]["k"], model["tokens"]["num_tokens"]
+    limits = [NOT_THE_PAPER, ONE_SCENE]
+    if kept < tokens:
+        limits.append(f"It was trained to keep {kept} tokens. Planning with another number breaks it.")
+    if not protocol_of(model["task"]).has_success:
+        limits.append(TABLE_NOTE)
+    return "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits)

@@ -1,0 +1,175 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+
+from scope_wm.cli import main
+from scope_wm.data.token_cache import open_tokens
+from scope_wm.evaluate.models import model_digest
+from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.planning.load import ModelSettings
+from scope_wm.shipping.add import AddSettings, add
+from scope_wm.shipping.record import read_record
+from scope_wm.train.dynamics import held_out_figures, open_experience
+from scope_wm.types import UsageError
+
+STAGES = {"dense": "teacher", "fast": "sparse-k98", "faster": "sparse-k32"}
+EVALUATION = Path("evaluate") / "sparse-k32-cem"
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    values = json.loads(file.read_text())
+    change(values)
+    file.write_text(json.dumps(values))
+
+
+@pytest.fixture
+def mine(run: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to be changed."""
+    copy = tmp_path / "run"
+    copy.mkdir()
+    (copy / "data").symlink_to(run / "data")
+    for stage in (*STAGES.values(), "selector", "evaluate"):
+        shutil.copytree(run / stage, copy / stage)
+    return copy
+
+
+@pytest.mark.parametrize(("name", "kept"), [("dense", 196), ("fast", 98), ("faster", 32)])
+def test_a_model_is_added_in_half_precision_and_loaded_in_single(added: Path, name: str, kept: int) -> None:
+    directory = added / "wall" / name
+    files = sorted(path.name for path in directory.iterdir())
+    assert files == ["README.md", "config.json", "model.safetensors", "record.json"]
+    with safetensors.safe_open(directory / "model.safetensors", "pt") as weights:
+        assert {weights.get_tensor(key).dtype for key in weights.keys()} == {torch.float16}  # noqa: SIM118
+    model = TrainedModel.from_pretrained(directory)
+    assert model.config.selector.k == kept
+    assert {value.dtype for value in model.world_model.state_dict().values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_rounding_changes_the_error_on_held_out_windows_by_less_than_a_hundredth(
+    run: Path, added: Path, name: str
+) -> None:
+    before, after = (TrainedModel.from_pretrained(p) for p in (run / STAGES[name], added / "wall" / name))
+    config = before.config
+    tokens = open_tokens(str(run / "tokens"), run / "data", config.encoder.config, "cpu")
+    windows = open_experience(
+        run / "data", tokens, history=config.history, frameskip=config.frameskip
+    ).held_out
+    exact, rounded = (held_out_figures(model.world_model, windows) for model in (before, after))
+    assert set(exact) >= {"one_step_of_copy", "rollout_of_copy"}
+    for figure, value in exact.items():
+        assert rounded[figure] == pytest.approx(value, rel=0.01), figure
+    assert rounded != exact
+
+
+def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> None:
+    text = (added / "wall" / "faster" / "README.md").read_text()
+    figures = json.loads((run / "sparse-k32" / "config.json").read_text())["made"]["figures"]
+    names = ("one_step", "rollout", "last", "background")
+    errors = " | ".join(f"{figures[f'{name}_of_copy']:.3f}" for name in names)
+    assert f"\n| {errors} |\n" in text
+    selector = json.loads((run / "selector" / "config.json").read_text())["made"]["figures"]
+    assert f"{selector['recall_32']:.3f} of the 32 tokens" in text
+    assert f"chance would find {32 / 196:.3f}" in text
+    summary = json.loads((run / EVALUATION / "summary.json").read_text())
+    low, high = (100 * end for end in summary["success"]["interval"])
+    (row,) = (line for line in text.splitlines() if line.startswith("| cem (samples 4, "))
+    assert "max steps 1" in row
+    assert f"| float32 | {summary['success']['solved']} of 2 | {low:.1f} to {high:.1f} % |" in row
+    assert row.endswith(f"| {summary['mean_final_distance']:.3g} | {summary['mean_plan_seconds']:.2f} s |")
+    assert json.loads((run / EVALUATION / "config.json").read_text())["machine"]["processor"] in text
+    assert "measured before rounding" in text
+    assert "4 episodes of `wall` for training and 1 to judge with" in text
+    assert "scope-wm collect --task wall --episodes 5 --seed 0" in text
+    assert "cannot be compared with the paper's" in text
+
+
+def test_the_record_counts_windows_and_steps_of_every_training(run: Path, added: Path) -> None:
+    record = read_record(added / "wall" / "faster")
+    assert [each.stage for each in record.trainings] == ["teacher", "selector", "sparse-k32"]
+    teacher, selector, sparse = record.trainings
+    assert (teacher.steps, teacher.samples) == (sparse.steps, sparse.samples) == (20, 320)
+    assert teacher.windows == 4 * (50 - 5)  # of episodes of 50 frames, 5 frames apart
+    assert selector.windows == 50 - 5
+    lines = [json.loads(line) for line in (run / "teacher" / "metrics.jsonl").read_text().splitlines()]
+    assert teacher.seconds == pytest.approx(sum(line.get("seconds", 0.0) for line in lines))
+
+
+def test_a_model_without_evaluations_has_none_in_its_card(added: Path) -> None:
+    text = (added / "wall" / "dense" / "README.md").read_text()
+    assert "It has not been evaluated." in text
+    assert "selector" not in text
+    assert "predicts all 196 tokens" in text
+
+
+def test_nothing_that_ships_names_a_path_of_the_machine(run: Path, added: Path) -> None:
+    for file in added.rglob("*"):
+        if file.suffix in (".json", ".md"):
+            assert str(run.parent) not in file.read_text(), file
+
+
+def test_an_evaluation_of_the_added_weights_is_told_as_such(mine: Path, tmp_path: Path) -> None:
+    settings, out = AddSettings(run=mine, out=tmp_path / "out"), tmp_path / "out" / "wall" / "faster"
+    add(settings)
+    before = (out / "config.json").read_bytes()
+    shutil.copytree(mine / EVALUATION, mine / "evaluate" / "faster-cem")
+    digest = model_digest(ModelSettings(model=str(out)), "wall")
+    edit(mine / "evaluate" / "faster-cem" / "config.json", lambda old: old.update(model_digest=digest))
+    add(settings)
+    assert [result.weights for result in read_record(out).results] == ["float16", "float32"]
+    assert (out / "config.json").read_bytes() == before
+    assert read_record(out.parent / "fast").results == []
+
+
+def test_of_a_long_evaluation_the_instances_of_the_protocol_are_told_too(mine: Path, tmp_path: Path) -> None:
+    evaluation = mine / EVALUATION
+    line = json.loads((evaluation / "instances.jsonl").read_text().splitlines()[0])
+    records = [line | {"instance": i, "success": i in (0, 1, 50)} for i in range(51)]
+    (evaluation / "instances.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    edit(evaluation / "summary.json", lambda old: old.update(instances=51))
+    edit(evaluation / "config.json", lambda old: old["settings"].update(instances=51))
+    add(AddSettings(run=mine, out=tmp_path / "out"))
+    results = read_record(tmp_path / "out" / "wall" / "faster").results
+    assert [(result.solved, result.instances) for result in results] == [(3, 51), (2, 50)]
+
+
+def test_adding_again_changes_nothing_and_leaves_nothing_behind(run: Path, tmp_path: Path) -> None:
+    contents = []
+    for _ in range(2):
+        assert main(["models", "add", str(run), "--out", str(tmp_path / "out")]) == 0
+        files = sorted((tmp_path / "out").rglob("*"))
+        contents.append({file: file.read_bytes() for file in files if file.is_file()})
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "message"),
+    [
+        ("teacher", lambda old: old["model"].update(task="puck:Puck"), "one of puck:Puck"),
+        ("teacher", lambda old: old["model"]["encoder"]["config"].update(source="/eye"), "is on /eye"),
+        ("sparse-k98", lambda old: old["model"]["selector"].update(k=64), "'distilled', 64"),
+        ("sparse-k98", lambda old: old["model"]["selector"].update(kind="random"), "'random', 98"),
+        ("selector", lambda old: old.update(weights="0"), "the selector that its sparse-k98 was made from"),
+    ],
+)
+def test_what_cannot_ship_is_refused_before_anything_is_written(
+    mine: Path, tmp_path: Path, stage: str, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    edit(mine / stage / "config.json", change)
+    with pytest.raises(UsageError, match=message):
+        add(AddSettings(run=mine, out=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_is_no_run_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", "add", str(tmp_path)]) == 2
+    assert "expected a run with one of teacher, sparse-k98, sparse-k32" in capsys.readouterr().err
