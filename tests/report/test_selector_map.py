@@ -14,11 +14,11 @@ from scope_wm.model.world_model import prediction_loss
 from scope_wm.report.run_directory import open_held_out
 from scope_wm.report.selector_map import (
     JudgedFrames,
+    draw_selector,
     heat,
     judge_frames,
     kept,
     selector_map,
-    write_selector_map,
 )
 from scope_wm.report.sheet import HEADING
 from scope_wm.train.distill import load_head
@@ -104,4 +104,4 @@ def test_a_selector_of_another_teacher_is_refused(tiny_run: Path, tmp_path: Path
     header["model"]["teacher"] = 64 * "0"
     (tmp_path / "selector" / "config.json").write_text(json.dumps(header))
     with pytest.raises(UsageError, match="another dense model"):
-        write_selector_map(tmp_path, tmp_path)
+        draw_selector(tmp_path)

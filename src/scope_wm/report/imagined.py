@@ -13,30 +13,26 @@ from torch import Tensor
 
 from scope_wm.data.play import Picture
 from scope_wm.data.windows import Window, Windows
-from scope_wm.files import write_file
 from scope_wm.model.architecture import ModelConfig
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.decoder import Decoder, to_uint8
 from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import WorldModel
 from scope_wm.report.run_directory import HeldOut, open_held_out
-from scope_wm.report.sheet import Cell, png, sheet
+from scope_wm.report.sheet import Cell, sheet
 from scope_wm.train.dynamics import HELD_OUT, HORIZON
-
-FILE = "imagined.png"
 
 Frames = UInt8[np.ndarray, "T 224 224 3"]
 
 
-def write_imagined(run: Path, models: list[str], out: Path) -> Path:
-    """Draw what some models of a run imagine into a directory, and return the file."""
+def draw_imagined(run: Path, models: list[str]) -> Picture:
+    """Draw what some models of a run imagine."""
     trained = {name: TrainedModel.from_pretrained(run / name) for name in models}
     config = trained[models[0]].config
     window, frames = liveliest(config, open_held_out(run, config.encoder))
     decoder = Decoder.from_pretrained(run / "decoder")
     worlds = {name: model.world_model for name, model in trained.items()}
-    write_file(out / FILE, png(imagined(worlds, decoder, window, frames)))
-    return out / FILE
+    return imagined(worlds, decoder, window, frames)
 
 
 def liveliest(config: ModelConfig, held_out: HeldOut) -> tuple[Window, Frames]:

@@ -17,14 +17,14 @@ from scope_wm.data.play import write_mp4
 from scope_wm.evaluate.instances import problem_source
 from scope_wm.evaluate.models import simulator_scale
 from scope_wm.evaluate.settings import (
-    PROTOCOLS,
     SearchSettings,
-    TaskName,
     expect_at_least,
     expect_plannable,
     expect_writable,
     home,
+    protocol_of,
 )
+from scope_wm.model.checkpoint import model_directory
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
 from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
@@ -33,7 +33,7 @@ from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import PlanningModel, SimulatorModel
 from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
 from scope_wm.report.plan_video import Scene, Story, video
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task
 from scope_wm.types import Image, State, UsageError
 
@@ -83,28 +83,34 @@ class PlanSettings:
 
 def plan(settings: PlanSettings) -> None:
     """Solve the problem, tell how each step goes, and write the video."""
-    task = TASKS[settings.task]()
+    task = find_task(settings.task)()
     problem = problem_source(task, settings.problems_from)(settings.seed)
     model, decoder = load_model(settings, task)
-    protocol, mpc = PROTOCOLS[settings.task], settings.search.mpc(settings.task, seed=0)
+    mpc = settings.search.mpc(settings.task, seed=0)
     planner, limits = settings.search.step_planner(), settings.search.limits()
     controller = Controller(model, planner, mpc, limits=limits)
     (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, mpc.max_steps))
-    distance = task.distance(outcome.state, problem.goal)
-    result = verdict(outcome, distance, has_success=protocol.has_success)
-    story = Story(
-        task=settings.task,
-        note=f"{settings.search.planner}, {Path(settings.model.model).name}, problem {settings.seed}",
-        goal=observe_states(task, [problem.goal]).images[0],
-        scenes=scenes(task, outcome, model, decoder),
-        max_steps=mpc.max_steps,
-        verdict=result,
-        success=outcome.success,
-    )
+    note = f"{settings.search.planner}, {Path(settings.model.model).name}, problem {settings.seed}"
+    story = story_of(task, outcome, scenes(task, outcome, model, decoder), note, mpc.max_steps)
     settings.path.parent.mkdir(parents=True, exist_ok=True)
     write_mp4(settings.path, video(story))
-    print(f"{result}, {sum(step.plan_seconds for step in outcome.steps):.1f} s of planning")
+    print(f"{story.verdict}, {sum(step.plan_seconds for step in outcome.steps):.1f} s of planning")
     print(settings.path)
+
+
+def story_of(task: Task, outcome: Outcome, scenes: list[Scene], note: str, max_steps: int) -> Story:
+    """Put together what the video of a problem tells."""
+    distance = task.distance(outcome.state, outcome.problem.goal)
+    has_success = protocol_of(task.name).has_success
+    return Story(
+        task=task.name,
+        note=note,
+        goal=observe_states(task, [outcome.problem.goal]).images[0],
+        scenes=scenes,
+        max_steps=max_steps,
+        verdict=verdict(outcome, distance, has_success=has_success),
+        success=outcome.success,
+    )
 
 
 def verdict(outcome: Outcome, distance: float, *, has_success: bool) -> str:
@@ -120,7 +126,7 @@ def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], 
     if chosen.simulated:
         return SimulatorModel(task, simulator_scale(settings.task, settings.problems_from)), None
     model = load_latent_model(chosen, settings.task)
-    beside = Path(chosen.model).resolve().parent / "decoder"
+    beside = model_directory(chosen.model).resolve().parent / "decoder"
     directory = settings.decoder or (beside if (beside / CONFIG).is_file() else None)
     if directory is None:
         return model, None

@@ -3,7 +3,6 @@
 runs/<task>-<preset>/{data,tokens,teacher,selector,sparse-k98,sparse-k32,decoder,evaluate/<model>-<planner>}
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import safetensors
 from scope_wm.data.split import Split, open_splits
 from scope_wm.data.token_cache import ON_THE_FLY, Tokens, open_tokens
 from scope_wm.evaluate.run import SUMMARY, Run, read_run
+from scope_wm.files import read_object
 from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.directory import CONFIG, WEIGHTS
 from scope_wm.train.recorder import read_metrics
@@ -104,7 +104,7 @@ def open_held_out(run: Path, encoder: EncoderReference) -> HeldOut:
 
 
 def _read(directory: Path) -> TrainedStage:
-    header = json.loads((directory / CONFIG).read_text())
+    header = read_object(directory / CONFIG)
     with safetensors.safe_open(directory / WEIGHTS, "np") as weights:
         shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
     return TrainedStage(

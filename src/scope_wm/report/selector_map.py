@@ -16,17 +16,15 @@ from torch import Tensor
 
 from scope_wm.data.play import Picture
 from scope_wm.data.windows import Windows
-from scope_wm.files import write_file
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.report.plan_video import spotlight
 from scope_wm.report.run_directory import HeldOut, open_held_out
-from scope_wm.report.sheet import Cell, png, sheet
+from scope_wm.report.sheet import Cell, sheet
 from scope_wm.selector import RelevanceHead, top_k
 from scope_wm.train.distill import KS, load_head
 from scope_wm.train.relevance import export_targets
 from scope_wm.types import Image, UsageError
 
-FILE = "selector-map.png"
 FRAMES = 4
 COLOURS = matplotlib.colormaps["inferno"]
 OPACITY = 0.7  # of the colours over the frame
@@ -42,16 +40,14 @@ class JudgedFrames:
     logits: Float[Tensor, "F N"]
 
 
-def write_selector_map(run: Path, out: Path) -> Path:
-    """Draw the picture of a run's selector into a directory, and return its file."""
+def draw_selector(run: Path) -> Picture:
+    """Draw what the selector of a run looks at."""
     header, config = read_header(run / "teacher")
     head, sizes = load_head(run / "selector")
     if sizes.teacher != header["weights"]:
         raise UsageError(f"{run / 'selector'} was distilled from another dense model than {run / 'teacher'}")
     teacher = TrainedModel.from_pretrained(run / "teacher")
-    judged = judge_frames(teacher, head, open_held_out(run, config.encoder), FRAMES)
-    write_file(out / FILE, png(selector_map(judged)))
-    return out / FILE
+    return selector_map(judge_frames(teacher, head, open_held_out(run, config.encoder), FRAMES))
 
 
 def judge_frames(teacher: TrainedModel, head: RelevanceHead, held_out: HeldOut, count: int) -> JudgedFrames:

@@ -1,0 +1,217 @@
+"""Finished evaluations with what was evaluated: model, K, selection, background, planner, samples, preset.
+
+All of it is read from config.json files. An evaluation records the config of its model; one that does not,
+because an earlier version made it, is matched by its hash with the models in the runs.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scope_wm.elite_bank import LATER_STEPS
+from scope_wm.evaluate.run import KIND, Run, read_run
+from scope_wm.evaluate.settings import WIDER, SearchSettings, protocol_of
+from scope_wm.evaluate.statistics import bootstrap
+from scope_wm.evaluate.summary import Success, success_of, success_text
+from scope_wm.files import read_object
+from scope_wm.model.checkpoint import KIND as WORLD_MODEL
+from scope_wm.model.directory import CONFIG
+from scope_wm.planning.load import SIMULATOR, ModelSettings
+from scope_wm.planning.objective import proprio_weight
+from scope_wm.presets import PRESETS, Preset
+from scope_wm.records import to_json
+from scope_wm.report.run_directory import evaluations
+from scope_wm.tasks import TASKS
+
+DENSE, DISTILLED, FOREGROUND_DELTA, COPY = "every-token", "distilled", "foreground-delta", "copy"
+NUM_TOKENS = 196  # of the paper's models, and of ours
+CEM, EB_CEM = "cem", "eb-cem"
+SAMPLES = LATER_STEPS.samples
+# Settings that a setup tells, or that do not change a result.
+TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples", "chunk", "max_memory"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is evaluated: a model by how it was trained, the tokens it plans with, and a planner."""
+
+    task: str
+    selector: str = DISTILLED
+    background: str = FOREGROUND_DELTA
+    trained_k: int
+    k: int
+    planner: str = EB_CEM
+    samples: tuple[int, int] | None = (WIDER * SAMPLES, SAMPLES)  # first and later steps; None: not CEM
+
+
+def scope(task: str, k: int, **other: Any) -> Setup:
+    """Return the setup of the paper's method, planned with as many tokens as it was trained with."""
+    return replace(Setup(task=task, trained_k=k, k=k), **other)
+
+
+def dense(task: str, planner: str = CEM, samples: tuple[int, int] = (SAMPLES, SAMPLES)) -> Setup:
+    """Return the setup of the dense model, by default with CEM as in the paper."""
+    return scope(task, NUM_TOKENS, selector=DENSE, background=COPY, planner=planner, samples=samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """A finished evaluation, the config of its model if it has one, and its directory if it is there."""
+
+    run: Run
+    header: dict[str, Any] | None
+    directory: Path | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what the evaluation was asked for."""
+        return self.run.config["settings"]
+
+    @property
+    def task(self) -> str:
+        """Return the task."""
+        return str(self.settings["task"])
+
+    @property
+    def has_success(self) -> bool:
+        """Tell whether the task has a rule of success; others have a distance only."""
+        return self.run.summary["success"] is not None
+
+    @property
+    def setup(self) -> Setup | None:
+        """Return what was evaluated; None if it is the simulator, or a model that is not known."""
+        if self.header is None:
+            return None
+        selector, asked = self.header["model"]["selector"], self.settings
+        later = asked["samples"] or SAMPLES
+        first = {CEM: later, EB_CEM: WIDER * later}.get(asked["planner"])
+        return Setup(
+            task=self.task,
+            selector=selector["kind"],
+            background=self.header["model"]["background"]["kind"],
+            trained_k=selector["k"],
+            k=asked["k"] or selector["k"],
+            planner=asked["planner"],
+            samples=None if first is None else (first, later),
+        )
+
+    @property
+    def preset(self) -> str:
+        """Return the preset that the model has its sizes from, and say if it was trained otherwise."""
+        if self.header is not None:
+            return preset_text(self.header)
+        return SIMULATOR if self.run.config["model_digest"] == SIMULATOR else "model not recorded"
+
+    @property
+    def protocol(self) -> "Evaluated":
+        """Return the instances of the paper's protocol: the first ones, if there are more."""
+        count = protocol_of(self.task).instances
+        records = {i: record for i, record in self.run.records.items() if i < count}
+        return replace(self, run=replace(self.run, records=records))
+
+    @property
+    def success(self) -> Success | None:
+        """Return how many instances were solved; None if the task has no rule of success."""
+        return success_of(list(self.run.records.values())) if self.has_success else None
+
+    def score(self) -> tuple[float, float, float]:
+        """Return the share of successes with its interval, or else the mean final distance with its own."""
+        if (success := self.success) is not None:
+            return success.rate, *success.interval
+        distances = np.array([record.final_distance for record in self.run.records.values()])
+        return float(distances.mean()), *bootstrap(distances)
+
+    def result(self) -> str:
+        """Return the result by the paper's protocol as text, and that of all instances if they are more."""
+        shown = [self.protocol, self] if len(self.run.records) > len(self.protocol.run.records) else [self]
+        return "; ".join(one.result_text() for one in shown)
+
+    def result_text(self) -> str:
+        """Return the result of all instances as text."""
+        if self.success is not None:
+            return success_text(self.success)
+        mean, low, high = self.score()
+        return f"{mean:.3g} ({low:.3g} to {high:.3g}), {len(self.run.records)} instances"
+
+    def deviations(self) -> list[str]:
+        """Tell which other settings are not those of the paper's protocol."""
+        usual = {
+            option.name: option.default
+            for group in (ModelSettings, SearchSettings)
+            for option in fields(group)
+            if option.name not in TOLD
+        }
+        usual |= {
+            "max_steps": protocol_of(self.task).max_steps,
+            "alpha": proprio_weight(self.task),
+            "seed": 0,
+        }
+        asked = {name: self.settings.get(name) for name in usual}
+        told = [
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in asked.items()
+            if value not in (None, usual[name])
+        ]
+        return told if self.settings["problems_from"] is None else [*told, "problems from a store"]
+
+
+def read_evaluations(runs: Sequence[Path]) -> list[Evaluated]:
+    """Read all finished evaluations of runs; a run may be a single evaluation itself."""
+    models = {
+        hashlib.sha256(file.read_bytes()).hexdigest(): file.parent
+        for run in runs
+        for file in sorted(run.glob(f"*/{CONFIG}"))
+        if read_object(file).get("kind") == WORLD_MODEL
+    }
+    found = []
+    for one in [one for run in runs for one in ([read_run(run)] if is_evaluation(run) else evaluations(run))]:
+        directory = models.get(one.config["model_digest"])
+        header = one.config.get("model")
+        if header is None and directory is not None:
+            header = read_object(directory / CONFIG)
+        found.append(Evaluated(run=one, header=header, directory=directory))
+    return found
+
+
+def is_evaluation(run: Path) -> bool:
+    """Tell whether a directory is a single evaluation, finished or not."""
+    return (run / CONFIG).is_file() and read_object(run / CONFIG).get("kind") == KIND
+
+
+def preset_text(header: dict[str, Any]) -> str:
+    """Return the preset of a model; of one that was trained otherwise, the preset that has its sizes."""
+    return preset_of(header) or f"{sized_as(header) or 'own'} sizes"
+
+
+def preset_of(header: dict[str, Any]) -> str | None:
+    """Return the preset that has the sizes of a model and trains it like that, if there is one."""
+    name = sized_as(header)
+    if name is None:
+        return None
+    preset, dense_model = PRESETS[name](header["model"]["task"]), header["model"]["selector"]["kind"] == DENSE
+    trained = to_json(preset.teacher if dense_model else preset.sparse)
+    return name if header.get("made", {}).get("settings", {}).get("fit") == trained else None
+
+
+def sized_as(header: dict[str, Any]) -> str | None:
+    """Return the preset that has the sizes of a model, if there is one."""
+    model = header["model"]
+    for name, preset in PRESETS.items():
+        if _sizes(model) == _preset_sizes(model["task"], preset(model["task"])):
+            return name
+    return None
+
+
+def _sizes(model: dict[str, Any]) -> tuple[Any, ...]:
+    source, embedding = model["encoder"]["config"]["source"], model["tokens"]["embedding"]
+    return source, embedding, model["history"], model["transformer"], model["output"]
+
+
+def _preset_sizes(task: str, preset: Preset) -> tuple[Any, ...]:
+    model = preset.model
+    history = model.history or (TASKS[task].history if task in TASKS else None)
+    return preset.encoder.source, model.embedding, history, to_json(model.transformer), model.output

@@ -1,0 +1,154 @@
+"""Plots of evaluations, for each task and preset: success against plan time, memory, tokens and planner.
+
+They are SVG with dark lines on white, readable at the width of a phone. Bars are 95 % intervals.
+"""
+
+import io
+from collections.abc import Callable
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from scope_wm.report.evaluated import CEM, DENSE, EB_CEM, NUM_TOKENS, SAMPLES, Evaluated, Setup, scope
+from scope_wm.report.ours import MIB, Ours, model_text, plan_seconds, samples_text
+from scope_wm.report.page import Media
+from scope_wm.report.paper_tables import PAPER, PUSH_T
+
+SIZE = (5.2, 3.6)  # inches
+FONT_SIZE = 10.5
+SALT = "scope-wm"  # of the names inside a file: the same plot is the same file
+PLANNER_STYLES = {CEM: ("o", "C0"), EB_CEM: ("s", "C1")}
+GREY = "0.55"
+HIDDEN = "_"  # a label that the legend leaves out
+
+Shown = list[tuple[Setup, Evaluated]]
+Draw = Callable[[Axes, Shown], None]
+
+
+def plots(ours: Ours) -> list[Media]:
+    """Draw every plot that has something to compare."""
+    drawn = []
+    for title, shown in groups(ours).items():
+        usual = [(setup, one) for setup, one in shown if is_usual(setup)]
+        measured = [(setup, one) for setup, one in usual if one.run.summary["peak_memory"] is not None]
+        drawn += plot(f"{title}: result against plan time", usual, draw_time)
+        drawn += plot(f"{title}: result against peak memory", measured, draw_memory)
+        drawn += plot(f"{title}: result against the tokens kept", usual, draw_budget)
+        for model in dict.fromkeys(model_text(one) for _, one in shown):
+            same = [(setup, one) for setup, one in shown if model_text(one) == model]
+            drawn += plot(f"{title}, {model}: result against plan time, by planner", same, draw_planners)
+    return drawn
+
+
+def groups(ours: Ours) -> dict[str, Shown]:
+    """Return the evaluations of dense models and of the paper's method by task and preset."""
+    found: dict[str, Shown] = {}
+    for one in ours.found:
+        if one.setup is not None and is_method(one.setup):
+            found.setdefault(f"{one.task}, {one.preset.split()[0]}", []).append((one.setup, one))
+    return found
+
+
+def is_method(setup: Setup) -> bool:
+    """Tell whether the model is the dense one, or the paper's with the K that it was trained with."""
+    method = scope(setup.task, setup.trained_k, planner=setup.planner, samples=setup.samples)
+    return setup.selector == DENSE or setup == method
+
+
+def is_usual(setup: Setup) -> bool:
+    """Tell whether the planner is CEM or EB-CEM with the paper's samples."""
+    return setup.planner in PLANNER_STYLES and setup.samples is not None and setup.samples[1] == SAMPLES
+
+
+def plot(caption: str, shown: Shown, draw: Draw) -> list[Media]:
+    """Draw one plot, if there is more than one point."""
+    if len(shown) < 2:
+        return []
+    has_success = shown[0][1].has_success
+    with matplotlib.rc_context({"svg.hashsalt": SALT, "font.size": FONT_SIZE}):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        axes = figure.subplots()
+        draw(axes, shown)
+        axes.set_ylabel("solved (%)" if has_success else "final distance")
+        if has_success:
+            axes.set_ylim(-4, 104)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.92")
+        content = io.BytesIO()
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return [Media(content.getvalue(), "image/svg+xml", caption)]
+
+
+def draw_time(axes: Axes, shown: Shown) -> None:
+    """Draw results against the plan time of an instance."""
+    draw_points(axes, shown, plan_seconds)
+    axes.set_xlabel("plan time of an instance (s)")
+
+
+def draw_memory(axes: Axes, shown: Shown) -> None:
+    """Draw results against the peak memory of planning."""
+    draw_points(axes, shown, lambda one: one.run.summary["peak_memory"] / MIB)
+    axes.set_xlabel("peak memory of planning (MiB)")
+
+
+def draw_points(axes: Axes, shown: Shown, place: Callable[[Evaluated], float]) -> None:
+    """Draw a named point for every evaluation; its mark tells the planner."""
+    for planner, (marker, colour) in PLANNER_STYLES.items():
+        points = [one for setup, one in shown if setup.planner == planner]
+        for number, one in enumerate(points):
+            draw_result(axes, place(one), one, marker, colour, HIDDEN if number else planner)
+            name(axes, place(one), one, model_text(one), below=planner == EB_CEM)
+    axes.margins(x=0.2)
+    axes.set_xlim(left=0)
+    axes.legend(frameon=False, loc="best")
+
+
+def draw_budget(axes: Axes, shown: Shown) -> None:
+    """Draw results against K, a curve for each planner; of Push-T, the paper's three too."""
+    for planner, (marker, colour) in PLANNER_STYLES.items():
+        points = [(setup.k, one) for setup, one in shown if setup.planner == planner]
+        points.sort(key=lambda point: point[0])
+        axes.plot([k for k, _ in points], [height(one)[0] for _, one in points], color=colour, linewidth=1)
+        for number, (k, one) in enumerate(points):
+            draw_result(axes, float(k), one, marker, colour, HIDDEN if number else planner)
+    if shown[0][0].task == PUSH_T:
+        lines = PAPER["push_t_tradeoff"]
+        ks, solved = [line["k"] for line in lines], [line["success"] for line in lines]
+        axes.plot(ks, solved, "D:", color=GREY, markerfacecolor="none", label="paper, its own models")
+    axes.set_xlim(0, NUM_TOKENS + 10)
+    axes.set_xlabel("tokens kept, K")
+    axes.legend(frameon=False, loc="best")
+
+
+def draw_planners(axes: Axes, shown: Shown) -> None:
+    """Draw the results of planners with one model against their plan time, as one curve."""
+    points = sorted(shown, key=lambda pair: plan_seconds(pair[1]))
+    times = [plan_seconds(one) for _, one in points]
+    axes.plot(times, [height(one)[0] for _, one in points], color=GREY, linewidth=1)
+    for number, ((setup, one), seconds) in enumerate(zip(points, times, strict=True)):
+        draw_result(axes, seconds, one, "o", "C0", HIDDEN)
+        text = f"{setup.planner} {samples_text(setup)}".strip()
+        name(axes, seconds, one, text, below=number % 2 == 1)
+    axes.margins(x=0.25)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("plan time of an instance (s)")
+
+
+def draw_result(axes: Axes, x: float, one: Evaluated, marker: str, colour: str, label: str) -> None:
+    """Draw one result with its interval."""
+    level, low, high = height(one)
+    reach = [[level - low], [high - level]]
+    axes.errorbar([x], [level], reach, fmt=marker, color=colour, label=label, capsize=3, linewidth=1)
+
+
+def name(axes: Axes, x: float, one: Evaluated, text: str, *, below: bool) -> None:
+    """Write beside a point what it is; neighbours keep out of each other's way above and below."""
+    offset = (6, -14 if below else 6)
+    axes.annotate(text, (x, height(one)[0]), offset, textcoords="offset points", fontsize="small")
+
+
+def height(one: Evaluated) -> tuple[float, float, float]:
+    """Return a result and its interval as they are drawn: successes in percent."""
+    level, low, high = one.score()
+    return (100 * level, 100 * low, 100 * high) if one.has_success else (level, low, high)

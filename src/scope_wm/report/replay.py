@@ -1,0 +1,112 @@
+"""Problems of an evaluation, planned once more to be looked at: the evaluation keeps results, no plans.
+
+Instance, seeds and settings are the evaluation's, and so is the single thread, for the order in which threads
+add up numbers shows in the last digits: on the same machine, what is seen is what was measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from scope_wm.bench.machine import threads
+from scope_wm.elite_bank import EliteBank
+from scope_wm.evaluate.instances import instance_seed, problem_source
+from scope_wm.evaluate.settings import SearchSettings
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import ModelSettings, load_latent_model
+from scope_wm.planning.mpc import Controller, Outcome, solve
+from scope_wm.planning.planners import StepPlanner
+from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan
+from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, Evaluated
+from scope_wm.tasks import find_task
+from scope_wm.tasks.task import Task
+
+Sequences = Float[Tensor, "M L A"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """How one problem went, what it was planned with, and the bank that its first step filled, if any."""
+
+    instance: int
+    task: Task
+    model: LatentModel
+    outcome: Outcome
+    bank: Sequences | None
+    max_steps: int
+
+
+def most_telling(found: Sequence[Evaluated]) -> Evaluated | None:
+    """Return the evaluation to look at: one whose model is there, as near to the paper's as possible."""
+
+    def unlike_the_papers(one: Evaluated) -> tuple[bool, bool, bool, int]:
+        setup = one.setup
+        assert setup is not None
+        other = setup.planner != EB_CEM, setup.selector != DISTILLED, setup.background != FOREGROUND_DELTA
+        return *other, setup.k
+
+    able = [one for one in found if one.setup is not None and is_here(one)]
+    return min(able, key=unlike_the_papers) if able else None
+
+
+def is_here(one: Evaluated) -> bool:
+    """Tell whether the model and the problems of an evaluation are still there."""
+    source = one.settings["problems_from"]
+    return one.directory is not None and (source is None or Path(source).is_dir())
+
+
+def instances_to_show(one: Evaluated, count: int) -> list[int]:
+    """Return the first instances that were solved and the first that were not, so many of each."""
+    solved = [record.instance for record in one.run.records.values() if record.success]
+    failed = [instance for instance in one.run.records if instance not in solved]
+    return [*solved[:count], *failed[:count]]
+
+
+class Watched:
+    """A planner that notes the bank of its first step."""
+
+    def __init__(self, planner: StepPlanner) -> None:
+        self.planner = planner
+        self.first_bank: EliteBank | None = None
+
+    def __call__(
+        self,
+        cost: Cost,
+        start: Gaussian,
+        generators: Sequence[torch.Generator],
+        bank: EliteBank | None,
+        *,
+        limits: Limits | None = None,
+        on_iteration: OnIteration | None = None,
+    ) -> tuple[Plan, EliteBank | None]:
+        """Plan as the planner does."""
+        plan, filled = self.planner(cost, start, generators, bank, limits=limits, on_iteration=on_iteration)
+        self.first_bank = self.first_bank or filled
+        return plan, filled
+
+
+def replay(one: Evaluated, instance: int) -> Replay:
+    """Plan an instance of an evaluation once more."""
+    asked, task = one.settings, find_task(one.task)()
+    search: SearchSettings = _part(SearchSettings, asked)
+    model = load_latent_model(_part(ModelSettings, asked | {"model": str(one.directory)}), one.task)
+    mpc, planner = search.mpc(asked["task"], asked["seed"]), Watched(search.step_planner())
+    source = asked["problems_from"]
+    problem = problem_source(task, source and Path(source))(instance_seed(instance))
+    with threads(1):
+        controller = Controller(model, planner, mpc, limits=search.limits())
+        (outcome,) = solve(task, [problem], [instance_seed(instance)], controller)
+    bank = None if planner.first_bank is None else planner.first_bank.sequences[0]
+    return Replay(
+        instance=instance, task=task, model=model, outcome=outcome, bank=bank, max_steps=mpc.max_steps
+    )
+
+
+def _part(kind: type[Any], asked: dict[str, Any]) -> Any:
+    """Return one group of the settings; an option that is younger than the evaluation has its default."""
+    return kind(**{option.name: asked[option.name] for option in fields(kind) if option.name in asked})

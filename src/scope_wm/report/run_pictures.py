@@ -1,0 +1,109 @@
+"""What one run looks like: learning curves, what selector, background and models see, planned problems."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from scope_wm.data.play import Picture, mp4
+from scope_wm.model.decoder import Decoder
+from scope_wm.report.background_map import draw_background
+from scope_wm.report.bank_paths import PLACES, draw_bank
+from scope_wm.report.evaluated import DISTILLED, FOREGROUND_DELTA, Evaluated
+from scope_wm.report.imagined import draw_imagined
+from scope_wm.report.learning_curves import learning_curves
+from scope_wm.report.ours import model_text
+from scope_wm.report.page import Media
+from scope_wm.report.plan import scenes, story_of
+from scope_wm.report.plan_video import video
+from scope_wm.report.replay import Replay, instances_to_show, most_telling, replay
+from scope_wm.report.run_directory import TrainedStage, is_finished, tokens_kept
+from scope_wm.report.selector_map import draw_selector
+from scope_wm.report.sheet import png
+
+CURVES = "Loss and held-out figures against the step."
+SELECTOR = "Relevance for the dense model and for the selector, and the tokens that are kept."
+BACKGROUND = (
+    "Error of every background token after one action, from black to yellow: of copying it, of the sparse "
+    "model's update, of the dense model. Tokens that the sparse model predicts in full are left bare."
+)
+IMAGINED = "Imagined frames above the real ones, in the held-out window that changes most."
+BANK = (
+    "The elite bank over the first steps of control. Amber: its action sequences, played by the simulator "
+    "from where the step begins. Blue: what was executed."
+)
+
+
+class Job(NamedTuple):
+    """Something to draw, which may take a while."""
+
+    title: str
+    draw: Callable[[], Sequence[Media]]
+
+
+def picture_jobs(
+    run: Path, trained: dict[str, TrainedStage], found: list[Evaluated], videos: int
+) -> list[Job]:
+    """Return what can be drawn of a run; `found` are its evaluations."""
+    jobs = []
+    sparse = sparsest(trained)
+    models = [stage.name for stage in trained.values() if tokens_kept(stage)]
+    if trained:
+        metrics = {name: stage.metrics for name, stage in trained.items()}
+        jobs.append(Job("Learning curves", lambda: [Media(learning_curves(metrics), "image/png", CURVES)]))
+    if (run / "data").is_dir():
+        if {"teacher", "selector"} <= set(trained):
+            jobs.append(Job("What the selector looks at", sheet_job(SELECTOR, partial(draw_selector, run))))
+        if "teacher" in trained and sparse:
+            draw = partial(draw_background, run, sparse)
+            jobs.append(Job("How wrong the background is", sheet_job(BACKGROUND, draw)))
+        if models and "decoder" in trained:
+            draw = partial(draw_imagined, run, models)
+            jobs.append(Job("What the models imagine", sheet_job(IMAGINED, draw)))
+    if videos and (shown := most_telling(found)):
+        jobs.append(Job("Problems, planned once more", partial(replays, run, shown, videos)))
+    return jobs
+
+
+def sparsest(trained: dict[str, TrainedStage]) -> str | None:
+    """Return the sparse model with the least K, of the paper's selection and background if there is one."""
+
+    def unlike_the_papers(stage: TrainedStage) -> tuple[bool, bool, int]:
+        model = stage.header["model"]
+        other = model["selector"]["kind"] != DISTILLED, model["background"]["kind"] != FOREGROUND_DELTA
+        return *other, tokens_kept(stage)
+
+    sparse = [
+        stage
+        for stage in trained.values()
+        if 0 < tokens_kept(stage) < stage.header["model"]["tokens"]["num_tokens"]
+    ]
+    return min(sparse, key=unlike_the_papers).name if sparse else None
+
+
+def sheet_job(caption: str, draw: Callable[[], Picture]) -> Callable[[], Sequence[Media]]:
+    """Return what draws a sheet of pictures for the page."""
+    return lambda: [Media(png(draw()), "image/png", caption)]
+
+
+def replays(run: Path, one: Evaluated, count: int) -> list[Media]:
+    """Plan problems of an evaluation once more, and show the bank of the first and videos of all."""
+    shown = [replay(one, instance) for instance in instances_to_show(one, count)]
+    media = []
+    if shown and shown[0].bank is not None and one.task in PLACES:
+        media.append(Media(png(draw_bank(shown[0], shown[0].bank)), "image/png", BANK))
+    return media + [film(run, one, problem) for problem in shown]
+
+
+def film(run: Path, one: Evaluated, shown: Replay) -> Media:
+    """Make the video of a problem, with what the model imagines if the run has a decoder."""
+    decoder = None
+    if is_finished(run / "decoder"):
+        decoder = Decoder.from_pretrained(run / "decoder").to(shown.model.device)
+    played = scenes(shown.task, shown.outcome, shown.model, decoder)
+    note = f"{model_text(one)}, {one.settings['planner']}, instance {shown.instance}"
+    story = story_of(shown.task, shown.outcome, played, note, shown.max_steps)
+    caption = f"{note}: {story.verdict}."
+    if shown.outcome.success != one.run.records[shown.instance].success:
+        caption += " The evaluation had ended otherwise."
+    return Media(mp4(video(story)), "video/mp4", caption)

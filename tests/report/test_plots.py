@@ -1,0 +1,122 @@
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from scope_wm.report.evaluated import Evaluated, Setup, scope
+from scope_wm.report.ours import Ours
+from scope_wm.report.plots import (
+    Shown,
+    draw_budget,
+    draw_planners,
+    draw_time,
+    groups,
+    is_method,
+    is_usual,
+    plots,
+)
+
+Make = Callable[..., Evaluated]
+
+
+def shown(*found: Evaluated) -> Shown:
+    (group,) = groups(Ours(found=list(found))).values()
+    return group
+
+
+def drawn(draw: Callable[[Axes, Shown], None], *found: Evaluated) -> Axes:
+    axes = Figure().subplots()
+    draw(axes, shown(*found))
+    return axes
+
+
+def names(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def legend(axes: Axes) -> list[str]:
+    return axes.get_legend_handles_labels()[1]
+
+
+def three(evaluated: Make, task: str = "push_t") -> list[Evaluated]:
+    return [
+        evaluated(task, k=196, planner="cem", solved=50, seconds=10.0, memory=2**30),
+        evaluated(task, k=32, planner="cem", solved=40, seconds=2.0),
+        evaluated(task, k=32, planner="eb-cem", solved=45, seconds=3.0),
+    ]
+
+
+def test_every_plot_with_something_to_compare_is_drawn(evaluated: Make) -> None:
+    made = plots(Ours(found=three(evaluated)))
+    assert [media.caption for media in made] == [
+        "push_t, lite: result against plan time",
+        "push_t, lite: result against peak memory",
+        "push_t, lite: result against the tokens kept",
+        "push_t, lite, K = 32: result against plan time, by planner",
+    ]
+    for media in made:
+        assert ET.fromstring(media.content).tag == "{http://www.w3.org/2000/svg}svg"
+    assert plots(Ours(found=three(evaluated)[:1])) == []
+
+
+def test_the_same_evaluations_make_the_same_files(evaluated: Make) -> None:
+    first, second = (plots(Ours(found=three(evaluated))) for _ in range(2))
+    assert first == second
+
+
+def test_memory_that_was_not_measured_is_not_drawn(evaluated: Make) -> None:
+    unmeasured = [evaluated(k=k, memory=None) for k in (32, 98)]
+    assert not any("memory" in media.caption for media in plots(Ours(found=unmeasured)))
+
+
+def test_tasks_and_presets_do_not_share_a_plot(evaluated: Make) -> None:
+    wall, other = evaluated("wall"), evaluated()
+    assert other.header is not None
+    other.header["model"]["history"] = 2
+    assert list(groups(Ours(found=[evaluated(), wall, other]))) == [
+        "push_t, lite",
+        "wall, lite",
+        "push_t, own",
+    ]
+
+
+def test_ablations_are_left_to_the_tables() -> None:
+    assert is_method(scope("wall", 32))
+    assert is_method(scope("wall", 196, selector="every-token", background="copy"))
+    assert not is_method(scope("wall", 32, selector="random"))
+    assert not is_method(scope("wall", 32, background="copy"))
+    assert not is_method(Setup(task="wall", trained_k=98, k=32))
+    assert is_usual(scope("wall", 32))
+    assert not is_usual(scope("wall", 32, samples=(600, 200)))
+    assert not is_usual(scope("wall", 32, planner="icem", samples=None))
+
+
+def test_points_are_where_their_evaluations_are(evaluated: Make) -> None:
+    axes = drawn(draw_time, *three(evaluated))
+    points = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"}
+    assert points == {(10.0, 100.0), (2.0, 80.0), (3.0, 90.0)}
+    assert names(axes) == ["dense", "K = 32", "K = 32"]
+    assert legend(axes) == ["cem", "eb-cem"]
+    low, high = axes.get_xlim()
+    assert (low, high > 10) == (0, True)
+
+
+def test_the_budget_is_drawn_beside_the_papers_on_push_t_only(evaluated: Make) -> None:
+    axes = drawn(draw_budget, *(evaluated(k=k, solved=s) for k, s in ((98, 45), (32, 40))))
+    curves = [line.get_xydata() for line in axes.lines if len(line.get_xdata()) > 1]
+    np.testing.assert_array_equal(curves[0], [[32, 80], [98, 90]])
+    np.testing.assert_array_equal(curves[1], [[196, 90], [98, 94], [32, 88]])
+    assert "paper, its own models" in legend(axes)
+    assert "paper, its own models" not in legend(drawn(draw_budget, *three(evaluated, "wall")))
+
+
+def test_planners_form_one_curve_by_their_time(evaluated: Make) -> None:
+    found = [
+        evaluated(planner="icem", solved=30, seconds=4.0),
+        evaluated(planner="cem", samples=200, solved=40, seconds=1.0),
+    ]
+    axes = drawn(draw_planners, *found)
+    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[1, 80], [4, 60]])
+    assert names(axes) == ["cem 200/200", "icem"]
