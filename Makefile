@@ -4,14 +4,14 @@ BIN := .venv/bin
 TASKS := point_maze wall push_t rope granular
 EPISODES := 3
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint docs clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Scope-WM needs Python 3.11 or newer: make PYTHON=python3.11 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[hub,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[hub,dev,docs]'
 	touch $@
 
 demo: setup
@@ -27,6 +27,10 @@ lint: setup
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --durations 8  # one thread for each of the two processes
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+	@echo "Look at build/site/index.html"
 
 clean:
 	rm -rf .venv demo build dist

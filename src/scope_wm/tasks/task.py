@@ -1,4 +1,4 @@
-"""The seam between a task and everything that uses one, and the few lines that all five tasks share.
+"""The seam between a task and everything that uses one, and the few lines that tasks share.
 
 A task is a `gymnasium.Env` whose `state` is complete: after `set_state(state())` the same actions give
 bit-equal states and frames, in any process. It has no reward; what to reach comes as a `Problem`.
@@ -88,6 +88,12 @@ class Task(Protocol):
     def policy(self, rng: np.random.Generator) -> Policy:
         """Return the behaviour that collects data; it may remember what it is doing."""
         ...
+
+
+def missing_members(task: object) -> list[str]:
+    """Return what an object lacks to be a task."""
+    members = sorted(name for name in {*vars(Task), *Task.__annotations__} if not name.startswith("_"))
+    return [name for name in members if not hasattr(task, name)]
 
 
 def observe(task: Task) -> Observation:
