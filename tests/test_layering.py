@@ -10,12 +10,12 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 # Imports point one way: a module may import from its own layer and from lower ones.
 LAYERS = [
-    {"types", "files", "records"},
+    {"types", "files", "records", "hardware"},
     {"selector", "background", "elite_bank", "model", "planning", "tasks"},
     {"data"},
     {"train", "evaluate"},
     {"presets"},
-    {"report", "doctor", "bench"},
+    {"report", "doctor", "bench", "shipping"},
     {"pipeline"},
     {"cli"},
     {"__main__"},

@@ -1,6 +1,5 @@
 import pytest
 
-from scope_wm.evaluate.settings import TaskName
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.presets import lite, paper
 from scope_wm.tasks import TASKS
@@ -17,7 +16,7 @@ from scope_wm.tasks import TASKS
     ],
 )
 def test_the_paper_preset_is_the_papers(
-    task: TaskName, episodes: int, history: int, frameskip: int, batch: int, instances: int
+    task: str, episodes: int, history: int, frameskip: int, batch: int, instances: int
 ) -> None:
     preset = paper(task)
     assert (preset.episodes, preset.ks, preset.instances, preset.max_steps) == (

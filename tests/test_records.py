@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import Float64
 
-from scope_wm.records import from_json, to_json
+from scope_wm.records import from_json, installed_versions, to_json
 from scope_wm.types import UsageError
 
 
@@ -22,6 +22,7 @@ class Whole:
     kind: Literal["big", "small"]
     values: Float64[np.ndarray, " n"]
     part: Part
+    parts: list[Part] = field(default_factory=list)
     count: int = 3
     flag: bool = False
     limit: int | None = None
@@ -29,7 +30,13 @@ class Whole:
 
 
 WHOLE = Whole(
-    name="a", kind="small", values=np.array([0.1, -2.0, 1e-300]), part=Part(share=1 / 3), limit=5, flag=True
+    name="a",
+    kind="small",
+    values=np.array([0.1, -2.0, 1e-300]),
+    part=Part(share=1 / 3),
+    parts=[Part(share=0.25), Part(share=0.5, colour=(3, 4.0))],
+    limit=5,
+    flag=True,
 )
 
 
@@ -43,6 +50,7 @@ def test_a_record_comes_back_from_json_as_it_was() -> None:
     np.testing.assert_array_equal(read.values, WHOLE.values)
     assert read.values.dtype == np.float64
     assert read.part == WHOLE.part
+    assert read.parts == WHOLE.parts
     assert json.dumps(to_json(read)) == text
 
 
@@ -85,6 +93,11 @@ def test_an_int_becomes_the_float_that_is_wanted() -> None:
             "file: part: colour: expected tuple[int, float], got [1]",
         ),
         (changed(part={"share": 1.0, "colour": [1, "b"]}), "file: part: colour: expected float, got 'b'"),
+        (changed(parts={"share": 1.0}), "file: parts: expected a list, got {'share': 1.0}"),
+        (
+            changed(parts=[{"share": 1.0}, 2]),
+            "file: parts: expected an object with the fields of Part, got 2",
+        ),
         ([], "file: expected an object with the fields of Whole, got []"),
         (None, "file: expected an object with the fields of Whole, got None"),
     ],
@@ -93,3 +106,7 @@ def test_what_does_not_fit_is_refused_naming_the_place(values: object, message: 
     with pytest.raises(UsageError) as refusal:
         from_json(Whole, values, "file")
     assert str(refusal.value).startswith(message)
+
+
+def test_versions_are_those_of_packages_that_are_installed() -> None:
+    assert installed_versions(["numpy", "no-such-package"]) == {"numpy": np.__version__}

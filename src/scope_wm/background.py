@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from scope_wm.types import UsageError
+
 
 @runtime_checkable
 class BackgroundUpdate(Protocol):
@@ -67,6 +69,19 @@ class Copy(nn.Module):
     def forward(self, tokens: Tensor, before: Tensor, after: Tensor, indices: Tensor) -> Tensor:
         """Return the tokens."""
         return tokens
+
+
+class Ignored(nn.Module):
+    """Have no background: tokens that are not selected are neither imagined nor compared with the goal.
+
+    That is Sparse Imagination, see model/subset.py.
+    """
+
+    def forward(self, tokens: Tensor, before: Tensor, after: Tensor, indices: Tensor) -> Tensor:
+        """Refuse to imagine a whole frame."""
+        raise UsageError(
+            "this model ignores the background: it imagines a random subset of the patches, no whole frames"
+        )
 
 
 class CrossAttention(nn.Module):

@@ -7,7 +7,7 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scope_wm import __version__
 from scope_wm.types import TrainingError, UsageError
@@ -74,10 +74,16 @@ COMMANDS = {
     ),
     "plan": Command("Solve one problem and write a video of it", "report.plan", "PlanSettings", "plan"),
     "report": Command(
-        "Write the report of a run: tables, curves and pictures",
+        "Write runs as one page, beside the paper's tables",
         "report.run_report",
         "ReportSettings",
         "report",
+    ),
+    "models": Command(
+        "List the models that ship with the package", "shipping.listing", "ModelsSettings", "models"
+    ),
+    "models add": Command(
+        "Make shipped models and their cards from a run", "shipping.add", "AddSettings", "add"
     ),
     "bench tasks": Command(
         "Measure the speed of the five simulators", "bench.tasks", "BenchTasksSettings", "bench_tasks"
@@ -121,23 +127,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(name: str, options: list[str]) -> int:
-    """Import a command, make its settings from the options, and do it."""
+    """Make the settings of a command from the options, and do it."""
+    command, settings = COMMANDS[name], parsed(name, options)
+    module = importlib.import_module(f"scope_wm.{command.module}")
+    return int(getattr(module, command.function)(settings) or 0)
+
+
+def parsed(name: str, options: list[str]) -> Any:
+    """Import a command and make its settings from the options."""
     import tyro
 
     command = COMMANDS[name]
     module = importlib.import_module(f"scope_wm.{command.module}")
-    settings = tyro.cli(
+    return tyro.cli(
         getattr(module, command.settings),
         prog=f"scope-wm {name}",
         args=options,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return int(getattr(module, command.function)(settings) or 0)
 
 
 def groups() -> set[str]:
-    """Return the first words of the commands that have two."""
-    return {name.split()[0] for name in COMMANDS if " " in name}
+    """Return the first words of the commands that have two, unless they are commands in themselves."""
+    return {name.split()[0] for name in COMMANDS if " " in name} - set(COMMANDS)
 
 
 def wants_overview(words: list[str]) -> bool:

@@ -1,6 +1,5 @@
 """What a bug report needs, on one screen, and what to do about what is missing."""
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -17,6 +16,8 @@ from rich.table import Table
 
 from scope_wm import __version__
 from scope_wm.bench.gemm import gemm_rate
+from scope_wm.model.shipped import shipped_text
+from scope_wm.records import installed_versions
 
 PACKAGES = ("torch", "numpy", "gymnasium", "pymunk", "mujoco", "opencv-python-headless", "h5py", "av", "tyro")
 GIB = 1024**3
@@ -52,12 +53,13 @@ def doctor(settings: DoctorSettings) -> None:
 
 
 def software() -> list[tuple[str, str]]:
-    """Return the versions of everything that can change a result."""
-    packages = "  ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    """Return the versions of everything that can change a result, and the models that ship with this one."""
+    packages = "  ".join(f"{name} {version}" for name, version in installed_versions(PACKAGES).items())
     return [
         ("scope-wm", f"{__version__}, Python {platform.python_version()} ({sys.prefix})"),
         ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         ("packages", packages),
+        ("models", f"{shipped_text()} (scope-wm models)"),
     ]
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from scope_wm.types import UsageError
 
@@ -48,6 +49,17 @@ def write_json(path: Path, value: object) -> None:
 def json_bytes(value: object) -> bytes:
     """Return the content of a JSON file; NaN, which is not JSON, is refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object, or say what is wrong with it."""
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error}): it is damaged or half copied") from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: expected an object, got {values!r}")
+    return values
 
 
 def sweep(directory: Path) -> None:

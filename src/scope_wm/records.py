@@ -4,7 +4,10 @@ Reading is strict, so that a misspelt or foreign file is an error here and not a
 record does not have, one that it lacks, and a value of another type are refused, naming the place.
 """
 
+import importlib.metadata
 import types
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from math import isfinite
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -36,6 +39,15 @@ def from_json(kind: type[Record], values: object, where: str) -> Record:
     return kind(**made)
 
 
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages that a result depends on, of those that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
@@ -59,6 +71,9 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if get_origin(hint) is tuple:
         _expect(isinstance(value, list) and len(value) == len(get_args(hint)), value, str(hint), where)
         return tuple(_read(kind, item, where) for kind, item in zip(get_args(hint), value, strict=True))
+    if get_origin(hint) is list:
+        _expect(isinstance(value, list), value, "a list", where)
+        return [_read(get_args(hint)[0], item, where) for item in value]
     _expect(_fits(hint, value), value, hint.__name__, where)
     return float(value) if hint is float else value
 

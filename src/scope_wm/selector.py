@@ -109,7 +109,11 @@ class RandomSelector(nn.Module):
 
     def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return a fresh draw for every frame."""
-        return top_k(uniform(visual.shape[:-1], self.generator, visual.device), self.k)
+        return self.draw(visual.shape[:-2], visual.shape[-2], visual.device)
+
+    def draw(self, batch: Sequence[int], n: int, device: torch.device) -> Int[Tensor, "*B K"]:
+        """Choose of n tokens, for every frame of a batch."""
+        return top_k(uniform((*batch, n), self.generator, device), self.k)
 
 
 class LatinHypercubeSelector(nn.Module):
@@ -122,15 +126,18 @@ class LatinHypercubeSelector(nn.Module):
 
     def forward(self, visual: Tensor, *_: object) -> Tensor:
         """Return a fresh draw for every frame."""
-        batch, n = visual.shape[:-2], visual.shape[-2]
+        return self.draw(visual.shape[:-2], visual.shape[-2], visual.device)
+
+    def draw(self, batch: Sequence[int], n: int, device: torch.device) -> Int[Tensor, "*B K"]:
+        """Choose of n tokens, for every frame of a batch."""
         side = isqrt(n)
         if side * side != n:
             raise ValueError(f"expected a square grid of tokens, got {n}")
-        strata, within = uniform((2, 2, *batch, self.k), self.generator, visual.device)
+        strata, within = uniform((2, 2, *batch, self.k), self.generator, device)
         points = (strata.argsort(-1) + within) / self.k
         row, column = (points * side).long().clamp(max=side - 1)
-        hit = torch.zeros(*batch, n, device=visual.device).scatter(-1, row * side + column, 1.0)
-        return top_k(hit + uniform((*batch, n), self.generator, visual.device), self.k)
+        hit = torch.zeros(*batch, n, device=device).scatter(-1, row * side + column, 1.0)
+        return top_k(hit + uniform((*batch, n), self.generator, device), self.k)
 
 
 class MotionSelector(nn.Module):

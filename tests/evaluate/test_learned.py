@@ -1,7 +1,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from scope_wm.planning.load import ModelSettings, load_latent_model
 SMALL = ["--samples", "6", "--elites", "2", "--horizon", "2", "--max-steps", "2", "--instances", "3"]
 SEARCH = SearchSettings(samples=6, elites=2, horizon=2, max_steps=2)
 
+pytestmark = pytest.mark.usefixtures("threads")
+
 
 @pytest.fixture(scope="module")
 def model(random_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,14 +32,6 @@ def model(random_model: Callable[[str], Path], tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("random-selector")
     TrainedModel(config=config, world_model=build(config)).save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
-    """Give this process its threads back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def settings(model: Path, out: Path) -> EvaluateSettings:

@@ -171,7 +171,7 @@ def test_missing_files_are_named(saved: Path, tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{"model_type": "dinov2", "hidden_size": 384}', "is not the config of a world-model"),
-        ("[1, 2]", "is not the config of a world-model"),
+        ("[1, 2]", "expected an object, got [1, 2]"),
         ('{"kind": "world-model", "format": 1', "is not JSON"),
         ("", "is not JSON"),
         ('{"kind": "world-model", "format": 2}', "has model format 2, this version reads format 1: update"),

@@ -1,16 +1,18 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from scope_wm.data.collect import CollectSettings, collect
-from scope_wm.model.encoder import EncoderConfig
+from scope_wm.model.encoder import EncoderConfig, HubEncoder
 from scope_wm.model.encoders import open_encoder
 from scope_wm.model.student import StudentConfig, StudentEncoder
-from scope_wm.train.encoder import TrainEncoderSettings, train_encoder
-from scope_wm.train.encoder_targets import Targets, alter, choose_parts
+from scope_wm.train import encoder
+from scope_wm.train.encoder import TrainEncoderSettings, all_targets, fit_student, train_encoder
+from scope_wm.train.encoder_targets import Part, Targets, alter, choose_parts
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.types import UsageError
@@ -46,22 +48,58 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> TrainEncoderSettings:
 @pytest.fixture(scope="module")
 def student(settings: TrainEncoderSettings) -> StudentEncoder:
     train_encoder(settings)
-    encoder = open_encoder(EncoderConfig(source=str(settings.out)))
-    assert isinstance(encoder, StudentEncoder)
-    return encoder
+    opened = open_encoder(EncoderConfig(source=str(settings.out)))
+    assert isinstance(opened, StudentEncoder)
+    return opened
 
 
-def test_the_student_learns_the_targets(settings: TrainEncoderSettings, student: StudentEncoder) -> None:
+def parts_of(settings: TrainEncoderSettings) -> tuple[list[Part], list[Part]]:
+    return choose_parts(list(settings.data), settings.frames, settings.held_out, settings.fit.seed)
+
+
+@pytest.fixture(scope="module")
+def targets(settings: TrainEncoderSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The targets that a training makes and removes."""
+    folder = tmp_path_factory.mktemp("targets")
+    teacher = HubEncoder(EncoderConfig(source=settings.teacher, layer=settings.layer))
+    all_targets(teacher, parts_of(settings), settings.student.dim, folder)
+    return folder
+
+
+def test_the_student_learns_the_targets(
+    settings: TrainEncoderSettings, student: StudentEncoder, targets: Path
+) -> None:
     lines = [json.loads(line) for line in (settings.out / "metrics.jsonl").read_text().splitlines()]
     errors = [line["error"] for line in lines if "error" in line]
     losses = [line["loss"] for line in lines if "loss" in line]
     assert errors[-1] < errors[0]
     assert losses[-1] < 0.7 * losses[0]
-    training, _ = choose_parts(list(settings.data), settings.frames, settings.held_out, 0)
-    frames, targets, _ = Targets(settings.out / "targets", training).batch(np.arange(24))
+    frames, expected, _ = Targets(targets, parts_of(settings)[0]).batch(np.arange(24))
     untrained = StudentEncoder(type(student.student.network)(settings.student))
-    errors = [float((encoder(frames) - targets).square().mean()) for encoder in (student, untrained)]
+    errors = [float((one(frames) - expected).square().mean()) for one in (student, untrained)]
     assert errors[0] < 0.7 * errors[1]
+
+
+def test_targets_are_removed_when_the_student_is_finished(
+    settings: TrainEncoderSettings, student: StudentEncoder
+) -> None:
+    left = settings.out / "targets"
+    assert not left.exists()
+    left.mkdir()  # as if the run had been killed in between
+    (left / "pca.safetensors").write_bytes(b"gigabytes")
+    train_encoder(settings)
+    assert not left.exists()
+
+
+def test_the_loss_is_weighted_by_clean_frames_to_learn_from(
+    settings: TrainEncoderSettings, targets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights: list[torch.Tensor] = []
+    monkeypatch.setattr(encoder, "Fit", lambda **given: weights.append(given["loss"].variance) or dict)
+    fit_student(replace(settings, out=tmp_path), parts_of(settings), targets)
+    clean = [np.load(targets / f"{task}-training-0000-tokens.npy")[::2] for task in ("wall", "push_t")]
+    expected = [tokens.astype(np.float64).var(axis=0).mean() for tokens in clean]
+    assert weights[0].tolist() == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_student_tells_how_it_was_made(settings: TrainEncoderSettings, student: StudentEncoder) -> None:

@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -199,6 +200,22 @@ def test_samples_limit_the_steps() -> None:
     assert FitSettings(optimiser=ADAMW, epochs=2, batch=10, max_samples=50).steps(100) == 5
     with pytest.raises(UsageError, match="at least one batch"):
         FitSettings(optimiser=ADAMW, batch=10, max_samples=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.0}, "--fit.optimiser.lr above 0, got 0.0"),
+        ({"lr": math.nan}, "--fit.optimiser.lr above 0, got nan"),
+        ({"weight_decay": -1.0}, "--fit.optimiser.weight-decay of at least 0, got -1.0"),
+        ({"warmup": -1}, "--fit.optimiser.warmup of at least 0, got -1"),
+        ({"clip": 0.0}, "--fit.optimiser.clip above 0, got 0.0"),
+        ({"ema": 1.0}, "--fit.optimiser.ema from 0 to below 1, got 1.0"),
+    ],
+)
+def test_an_optimiser_that_makes_no_sense_is_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        replace(ADAMW, **changes)
 
 
 LONG = replace(SETTINGS, epochs=40)

@@ -1,9 +1,13 @@
 import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from scope_wm.hardware import machine
 from scope_wm.model.student import Student, StudentConfig
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import UNFINISHED, Recipe, making
@@ -70,6 +74,43 @@ def test_two_cannot_make_the_same_stage(tmp_path: Path) -> None:
         pytest.raises(UsageError, match="another process"),
     ):
         make(tmp_path)
+
+
+def made_of(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "config.json").read_text())["made"]
+
+
+def test_a_stage_tells_versions_and_machine(tmp_path: Path) -> None:
+    make(tmp_path)
+    made = made_of(tmp_path)
+    assert made["versions"]["torch"] == torch.__version__
+    assert made["machine"] == machine(torch.device("cpu"))
+    assert made["machine"]["cores"] == os.cpu_count()
+    assert "resumed" not in made
+
+
+def test_who_goes_on_is_told_beside_who_began(tmp_path: Path) -> None:
+    break_off(tmp_path)
+    break_off(tmp_path)
+    began = json.loads((tmp_path / UNFINISHED).read_text())
+    assert "resumed" not in began
+    here = {name: began[name] for name in ("versions", "machine")}
+    first = {"versions": {"torch": "0.1"}, "machine": {"cores": 64}}
+    (tmp_path / UNFINISHED).write_text(json.dumps(began | first))
+    break_off(tmp_path)
+    assert make(tmp_path)
+    made = made_of(tmp_path)
+    assert {name: made[name] for name in first} == first
+    assert made["resumed"] == [here]
+
+
+@pytest.mark.parametrize("name", ["config.json", UNFINISHED])
+@pytest.mark.parametrize("content", ["", '{"made": {"stage"', "[]", '{"made": {"stage": "encoder"}}'])
+def test_a_damaged_record_is_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=re.escape(str(tmp_path / name))):
+        make(tmp_path)
+    assert (tmp_path / name).read_text() == content
 
 
 def test_versions_may_differ(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_finished_teacher_is_not_trained_again_and_another_is_not_written_over
 
 
 def test_a_model_that_has_learned_nothing_is_as_good_as_copying(world: World, tmp_path: Path) -> None:
-    fit = replace(world.teacher.fit, optimiser=replace(world.teacher.fit.optimiser, lr=0.0))
+    fit = replace(world.teacher.fit, optimiser=replace(world.teacher.fit.optimiser, lr=1e-9))
     train_teacher(replace(world.teacher, fit=fit, out=tmp_path / "idle"))
     figures = read_header(tmp_path / "idle")[0]["made"]["figures"]
     assert figures["one_step_of_copy"] == pytest.approx(1.0)

@@ -14,7 +14,7 @@ import tyro
 
 from scope_wm.data.collect import collect_episode
 from scope_wm.data.store import ARRAYS, DAMAGE, Store, StoreConfig, group_name, open_shard, read_config
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 from scope_wm.types import IMAGE_SIZE, UsageError
 
 
@@ -126,7 +126,7 @@ def content_faults(dataset: h5py.Dataset) -> Iterator[str]:
 
 def replay_faults(store: Store, count: int) -> Iterator[str]:
     """Collect some episodes again, spread over the store, and yield those that come out differently."""
-    task = TASKS[store.config.task]()
+    task = find_task(store.config.task)()
     for position in np.unique(np.linspace(0, len(store) - 1, count).round().astype(int)).tolist():
         number = int(store.numbers[position])
         stored, again = store.episode(position), collect_episode(task, store.config, number)

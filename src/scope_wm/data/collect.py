@@ -5,14 +5,13 @@ anything. An episode ends before the frame in which its scene is spoilt; one tha
 single window of the paper's model is drawn again from the same random stream.
 """
 
-import importlib.metadata
 import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,10 +21,12 @@ from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store, StoreConfig, read_config, read_index, write_shard
 from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.files import only_writer, sweep, write_json
-from scope_wm.tasks import TASKS
+from scope_wm.records import installed_versions
+from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task, episode_rng
 from scope_wm.types import Episode, MadeOtherwise, UsageError
 
+# What an episode holds depends on these.
 PACKAGES = ("scope-wm", "numpy", "pymunk", "mujoco", "opencv-python-headless", "h5py")
 MAX_DRAWS = 1000  # of one episode
 
@@ -39,7 +40,7 @@ class CollectSettings:
     Example: scope-wm collect --task push_t --episodes 2000 --out data/push_t
     """
 
-    task: Literal["point_maze", "wall", "push_t", "rope", "granular"]
+    task: TaskName
     """what to do"""
     episodes: int
     """how many episodes the finished store has"""
@@ -121,7 +122,7 @@ def fill(path: Path, config: StoreConfig, workers: int | None) -> Store:
 
 def planned(settings: CollectSettings) -> StoreConfig:
     """Return what a new store would be."""
-    task = TASKS[settings.task]
+    task = find_task(settings.task)
     return StoreConfig(
         task=settings.task,
         seed=settings.seed,
@@ -130,7 +131,7 @@ def planned(settings: CollectSettings) -> StoreConfig:
         action_width=task.action_width,
         proprio_width=task.proprio_width,
         state_width=task.state_width,
-        versions=installed_versions(),
+        versions=installed_versions(PACKAGES),
     )
 
 
@@ -175,14 +176,9 @@ def is_collected(settings: CollectSettings) -> bool:
     return not pending_shards(settings.out, config)
 
 
-def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that decide what an episode holds."""
-    return {package: importlib.metadata.version(package) for package in PACKAGES}
-
-
 def expect_versions(path: Path, config: StoreConfig) -> None:
     """Refuse to go on with other packages than began the store: its episodes would not be of one kind."""
-    for package, version in installed_versions().items():
+    for package, version in installed_versions(PACKAGES).items():
         if (began := config.versions.get(package)) != version:
             raise UsageError(
                 f"{path} was begun with {package} {began}, installed is {version}: "
@@ -202,7 +198,7 @@ def pending_shards(path: Path, config: StoreConfig) -> dict[str, list[int]]:
 
 def make_shards(job: Job, report: Report) -> None:
     """Make one shard after another; report each episode by its number, then the shard."""
-    task = TASKS[job.config.task]()
+    task = find_task(job.config.task)()
 
     def episodes(numbers: list[int]) -> Iterator[tuple[int, Episode]]:
         for number in numbers:

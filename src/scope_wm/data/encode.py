@@ -8,7 +8,6 @@ encoded again at the end and compared, before the cache counts as finished. Whil
     done               one byte for each block: 1 when it is in tokens.npy, and on the disk
 """
 
-import importlib.metadata
 import json
 import os
 import shutil
@@ -43,7 +42,7 @@ from scope_wm.files import PARTIAL, only_writer, sweep, write_file, write_json
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.student import StudentEncoder
-from scope_wm.records import to_json
+from scope_wm.records import installed_versions, to_json
 from scope_wm.types import MadeOtherwise, UsageError
 
 UNFINISHED, DONE = "unfinished.json", "done"
@@ -166,7 +165,7 @@ def begin(directory: Path, config: TokensConfig) -> None:
     sweep(directory)
     if (directory / DONE).is_file():
         return
-    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+    versions = installed_versions(PACKAGES)
     header = {"kind": KIND, "format": FORMAT, "tokens": to_json(config), "versions": versions}
     write_json(directory / UNFINISHED, header)
     file = directory / TOKENS

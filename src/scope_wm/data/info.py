@@ -10,7 +10,7 @@ from jaxtyping import Float64
 from scope_wm.data.split import split
 from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 
 SPEED_BATCHES = {"without frames": 300, "with frames": 20}
 
@@ -76,7 +76,7 @@ def speed(store: Store) -> dict[str, str]:
     """Measure how fast the store feeds training."""
     from scope_wm.data.speed import windows_per_second
 
-    frameskip = TASKS[store.config.task].frameskip
+    frameskip = find_task(store.config.task).frameskip
     rates = {
         what: windows_per_second(split(store), frameskip, frames=what == "with frames", batches=batches)
         for what, batches in SPEED_BATCHES.items()

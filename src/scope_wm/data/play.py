@@ -125,10 +125,15 @@ def write(canvas: Canvas.Image, at: tuple[int, int], text: str, anchor: str, *, 
 
 
 def write_mp4(path: Path, images: Iterator[Picture]) -> None:
-    """Write a video that every browser plays: H.264, 4:2:0, which needs even sides (ours are)."""
+    """Write a video that every browser plays."""
+    write_file(path, mp4(images))
+
+
+def mp4(images: Iterator[Picture]) -> bytes:
+    """Return pictures as the content of a video file: H.264, 4:2:0, which needs even sides (ours are)."""
     content = io.BytesIO()
     with iio.imopen(content, "w", plugin="pyav", extension=".mp4") as file:
         file.init_video_stream("libx264", fps=FRAMES_PER_SECOND, pixel_format="yuv420p")
         for image in images:
             file.write_frame(image)
-    write_file(path, content.getvalue())
+    return content.getvalue()

@@ -21,6 +21,7 @@ from jaxtyping import Float16, Int64, UInt8
 
 from scope_wm.data.split import Splits, open_splits
 from scope_wm.data.store import Store
+from scope_wm.files import read_object
 from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.encoder import Encoder, EncoderConfig
 from scope_wm.model.encoders import open_encoder
@@ -234,11 +235,8 @@ def choose_device(device: Device) -> torch.device:
 
 def read_tokens_config(file: Path) -> TokensConfig:
     """Read what a cache holds, or is to hold."""
-    try:
-        header = json.loads(file.read_text())
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON ({error}): it is damaged or half copied") from error
-    if not isinstance(header, dict) or header.get("kind") != KIND:
+    header = read_object(file)
+    if header.get("kind") != KIND:
         raise UsageError(f"{file} is not the config of {KIND}")
     if header.get("format") != FORMAT:
         raise UsageError(

@@ -11,7 +11,7 @@ from scope_wm.data.split import open_splits
 from scope_wm.evaluate.memory import PeakMemory
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.planning.mpc import Controller, Outcome, solve
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 from scope_wm.tasks.push_t import PushT
 from scope_wm.tasks.task import Task
 from scope_wm.types import Problem
@@ -60,7 +60,7 @@ def data_digest(settings: EvaluateSettings) -> str | None:
     if settings.problems_from is None:
         return None
     validation = open_splits(settings.problems_from).validation
-    problem_from_store(validation, TASKS[settings.task](), settings.count - 1)
+    problem_from_store(validation, find_task(settings.task)(), settings.count - 1)
     return validation.store.digest
 
 

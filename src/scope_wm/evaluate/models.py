@@ -5,6 +5,7 @@ The simulator needs the scale of actions only: a search draws standardised ones.
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from scope_wm.data.split import open_splits
 from scope_wm.data.statistics import statistics
@@ -12,7 +13,7 @@ from scope_wm.model.checkpoint import model_directory, read_header
 from scope_wm.model.directory import CONFIG
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.models import ActionScale, policy_scale
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 from scope_wm.types import UsageError
 
 
@@ -30,12 +31,17 @@ def model_digest(settings: ModelSettings, task: str) -> str:
     return hashlib.sha256((directory / CONFIG).read_bytes()).hexdigest()
 
 
+def model_header(settings: ModelSettings) -> dict[str, Any] | None:
+    """Return what a model's own config tells of it, its sizes and how it was made; None for the simulator."""
+    return None if settings.simulated else read_header(model_directory(settings.model))[0]
+
+
 def simulator_scale(task: str, problems_from: Path | None) -> ActionScale:
     """Return how actions are standardised: as in the training episodes of the store, if there is one.
 
     Else as in five episodes of the task's data policy, always the same, played without drawing.
     """
-    simulator = TASKS[task]()
+    simulator = find_task(task)()
     if problems_from is not None:
         values = statistics(open_splits(problems_from).training)
         return ActionScale(mean=values.action_mean, std=values.action_std, frameskip=simulator.frameskip)

@@ -4,24 +4,20 @@ Records are appended as instances finish, in any order; a line that a kill cut s
 is there only when all instances are.
 """
 
-import importlib.metadata
 import json
-import os
-import platform
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
 from scope_wm.evaluate.instances import InstanceRecord, data_digest
-from scope_wm.evaluate.models import model_digest
-from scope_wm.evaluate.settings import EvaluateSettings, expect_writable
-from scope_wm.files import PARTIAL, json_bytes, only_writer, sweep, write_json
-from scope_wm.records import from_json
+from scope_wm.evaluate.models import model_digest, model_header
+from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings, expect_writable
+from scope_wm.files import PARTIAL, json_bytes, only_writer, read_object, sweep, write_json
+from scope_wm.hardware import machine
+from scope_wm.planning.load import ModelSettings
+from scope_wm.records import from_json, installed_versions
 from scope_wm.types import MadeOtherwise, UsageError
 
 KIND, FORMAT = "evaluation", 1
@@ -94,7 +90,7 @@ def is_complete(path: Path) -> bool:
     """Tell whether all instances of a run are there, and its summary is that of all of them."""
     if not (path / SUMMARY).is_file():
         return False
-    asked, summed = read_config(path)["settings"]["instances"], _read_object(path / SUMMARY).get("instances")
+    asked, summed = read_config(path)["settings"]["instances"], read_object(path / SUMMARY).get("instances")
     return bool(asked == summed == len(read_records(path)))
 
 
@@ -105,8 +101,9 @@ def run_config(settings: EvaluateSettings) -> dict[str, Any]:
         "format": FORMAT,
         "settings": settings.resolved(),
         "model_digest": model_digest(settings.model, settings.task),
+        "model": model_header(settings.model),
         "data_digest": data_digest(settings),
-        "versions": versions(),
+        "versions": installed_versions(PACKAGES),
         "machine": machine(settings.model.resolved_device()),
     }
 
@@ -137,36 +134,20 @@ def expect_same_surroundings(path: Path, old: dict[str, Any], config: dict[str, 
             )
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what results depend on, as far as it is installed."""
-    found = {}
-    for package in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """Return what times depend on."""
-    described = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    processor = re.search(r"^model name\s*: (.+)$", described, re.MULTILINE)
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": processor[1] if processor else platform.processor(),
-        "cores": os.cpu_count(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-    }
-
-
 def comparable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for two sets of instances to be of one run."""
-    same = {name: value for name, value in config["settings"].items() if name not in FREE}
+    """Return what must be the same for two sets of instances to be of one run.
+
+    An option that is younger than a run had its default there.
+    """
+    options = (option for group in (ModelSettings, SearchSettings) for option in fields(group))
+    settings = {option.name: option.default for option in options} | config["settings"]
+    same = {name: value for name, value in settings.items() if name not in FREE}
     return same | {"model": config["model_digest"], "data": config["data_digest"]}
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read the config of a run, or say why the path is none."""
-    config = _read_object(path / CONFIG) if (path / CONFIG).is_file() else {}
+    config = read_object(path / CONFIG) if (path / CONFIG).is_file() else {}
     if config.get("kind") != KIND:
         raise UsageError(f"{path} is not a run of scope-wm evaluate: it has no {CONFIG} of one")
     if config.get("format") != FORMAT:
@@ -194,20 +175,10 @@ def read_run(path: Path) -> Run:
     config = read_config(path)
     if not is_complete(path):
         raise UsageError(f"{path} is not finished: the evaluate command that began it goes on")
-    return Run(path=path, config=config, summary=_read_object(path / SUMMARY), records=read_records(path))
+    return Run(path=path, config=config, summary=read_object(path / SUMMARY), records=read_records(path))
 
 
 def append(file: IO[str], record: InstanceRecord) -> None:
     """Write down that an instance is finished."""
     file.write(json.dumps(asdict(record), allow_nan=False) + "\n")
     file.flush()
-
-
-def _read_object(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text())
-    except ValueError as error:
-        raise UsageError(f"{file} is not JSON ({error}): it is damaged or half copied") from error
-    if not isinstance(values, dict):
-        raise UsageError(f"{file}: expected an object, got {values!r}")
-    return values

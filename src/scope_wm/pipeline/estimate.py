@@ -9,10 +9,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -21,28 +19,22 @@ from scope_wm.data.collect import CollectSettings, record
 from scope_wm.data.encode import EncodeSettings
 from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.evaluate.settings import EvaluateSettings
-from scope_wm.model.architecture import (
-    BackgroundConfig,
-    EncoderReference,
-    ModelConfig,
-    SelectorConfig,
-    build,
-)
+from scope_wm.model.architecture import ModelConfig, build
 from scope_wm.model.decoder import Decoder, DecoderConfig
 from scope_wm.model.encoders import open_encoder
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.pipeline.stages import PipelineSettings, Stage
 from scope_wm.presets import PRESETS
 from scope_wm.selector import RelevanceHead
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 from scope_wm.tasks.task import episode_rng
 from scope_wm.train.decoder import TrainDecoderSettings
 from scope_wm.train.distill import TrainSelectorSettings
 from scope_wm.train.dynamics import PredictionLoss
 from scope_wm.train.loop import FitSettings
 from scope_wm.train.sparse import TrainSparseSettings
-from scope_wm.train.teacher import TrainTeacherSettings, dense_config
-from scope_wm.types import IMAGE_SIZE, MadeOtherwise, Statistics
+from scope_wm.train.teacher import TrainTeacherSettings
+from scope_wm.types import IMAGE_SIZE, MadeOtherwise
 
 FINISHED = "finished"
 PIECE = 8  # frames, windows or candidates that are timed
@@ -108,7 +100,7 @@ class Estimate:
     def __init__(self, asked: PipelineSettings) -> None:
         self.asked = asked
         self.preset = PRESETS[asked.preset](asked.task)
-        self.task = TASKS[asked.task]
+        self.task = find_task(asked.task)
         self.encoder = open_encoder(self.preset.encoder)
         self.workers = asked.workers or os.cpu_count() or 1
         self.frames = self.preset.episodes * self.task.episode_length
@@ -122,11 +114,11 @@ class Estimate:
             case EncodeSettings():
                 most = self.frames * self.frame() / self.workers
             case TrainTeacherSettings():
-                most = self.samples(settings.fit) * self.window(self.dense())
+                most = self.samples(settings.fit) * self.window(self.model())
             case TrainSparseSettings():
-                most = self.samples(settings.fit) * self.window(self.sparse(settings.k))
+                most = self.samples(settings.fit) * self.window(self.model(settings.k))
             case TrainSelectorSettings():
-                most = settings.windows * self.window(self.dense()) + self.head(settings)
+                most = settings.windows * self.window(self.model()) + self.head(settings)
             case TrainDecoderSettings():
                 most = self.samples(settings.fit) * self.drawing()
             case EvaluateSettings():
@@ -159,7 +151,7 @@ class Estimate:
 
     def head(self, settings: TrainSelectorSettings) -> float:
         """Return the seconds of distilling the head."""
-        tokens, frames = self.dense().tokens, self.dense().history
+        tokens, frames = self.model().tokens, self.model().history
         head = RelevanceHead(visual=tokens.visual, embedding=tokens.embedding, hidden=settings.hidden)
         visual = torch.randn(PIECE, frames, tokens.num_tokens, tokens.visual)
         embedding = torch.randn(PIECE, frames, tokens.embedding)
@@ -172,26 +164,16 @@ class Estimate:
         tokens = torch.randn(PIECE, self.encoder.num_tokens, self.encoder.dim)
         return timed(lambda: decoder(tokens).sum().backward()) / PIECE
 
-    def dense(self) -> ModelConfig:
-        """Return a dense model of the right sizes."""
-        action, proprio = np.zeros(self.task.action_width), np.zeros(self.task.proprio_width)
-        statistics = Statistics(
-            action_mean=action, action_std=action + 1, proprio_mean=proprio, proprio_std=proprio + 1
-        )
-        seen = EncoderReference(config=self.preset.encoder, digest="")
-        history = self.preset.model.history or self.task.history
-        return dense_config(self.asked.task, statistics, self.preset.model, history, seen, self.encoder)
-
-    def sparse(self, k: int) -> ModelConfig:
-        """Return a sparse model of the right sizes."""
-        selector = SelectorConfig(kind="distilled", k=k, hidden=self.preset.selector.hidden)
-        return replace(self.dense(), selector=selector, background=BackgroundConfig(kind="foreground-delta"))
+    def model(self, k: int | None = None) -> ModelConfig:
+        """Return a model of the right sizes that keeps K tokens, or all."""
+        encoder = self.encoder
+        return self.preset.untrained(self.asked.task, num_tokens=encoder.num_tokens, visual=encoder.dim, k=k)
 
     @torch.no_grad()
     def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
         """Return the seconds of an evaluation whose problems need one step of control, or all."""
         name = settings.model.model.rpartition("-k")[2]
-        config = self.sparse(int(name)) if name.isdigit() else self.dense()
+        config = self.model(int(name) if name.isdigit() else None)
         model, tokens = build(config).eval(), config.tokens
         visual = torch.randn(PIECE, tokens.num_tokens, tokens.visual)
         proprio = torch.randn(PIECE, tokens.proprio)

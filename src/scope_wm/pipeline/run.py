@@ -13,7 +13,7 @@ from rich.console import Console
 from scope_wm.files import only_writer
 from scope_wm.pipeline.estimate import show_plan
 from scope_wm.pipeline.stages import PipelineSettings, Stage, stages
-from scope_wm.report.run_report import write_report
+from scope_wm.report.run_report import run_summary, write_report
 from scope_wm.types import MadeOtherwise, UsageError
 
 
@@ -31,9 +31,9 @@ def run(settings: PipelineSettings) -> None:
         began = time.monotonic()
         make(stage, settings.path)
         console.print(f"{stage.name}: {time.monotonic() - began:.0f} s")
-    report = write_report(settings.path, settings.path / "report")
-    print(report.read_text())
-    print(f"The report is {report}")
+    page = write_report([settings.path], settings.path / "report")
+    print(run_summary(settings.path))
+    print(f"The report is {page}")
 
 
 def make(stage: Stage, run: Path) -> None:

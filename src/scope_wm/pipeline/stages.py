@@ -16,9 +16,10 @@ from scope_wm.data.encode import EncodeSettings, encode, is_encoded
 from scope_wm.data.token_cache import ON_THE_FLY
 from scope_wm.evaluate.run import is_evaluated
 from scope_wm.evaluate.runner import evaluate
-from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings, TaskName
+from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings
 from scope_wm.planning.load import ModelSettings
 from scope_wm.presets import PRESETS, PresetName
+from scope_wm.tasks import TaskName
 from scope_wm.train.decoder import TrainDecoderSettings, decoder_recipe, train_decoder
 from scope_wm.train.distill import TrainSelectorSettings, selector_recipe, train_selector
 from scope_wm.train.recorder import RunSettings

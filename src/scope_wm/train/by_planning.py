@@ -8,13 +8,14 @@ from collections.abc import Callable
 import torch
 
 from scope_wm.evaluate.instances import instance_seed
-from scope_wm.evaluate.settings import PROTOCOLS
+from scope_wm.evaluate.settings import protocol_of
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.planning.latent import LatentModel
-from scope_wm.planning.mpc import Controller, MPCSettings, solve
+from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, solve
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
+from scope_wm.tasks.task import Task
 
 FIRST = 1_000_000
 INSTANCES = 10
@@ -26,7 +27,7 @@ def planning_figures(
 ) -> Callable[[], dict[str, float]]:
     """Return what plans for the instances with the present weights: the share unsolved, the distance left."""
     config = trained.config
-    task, protocol = TASKS[config.task](), PROTOCOLS[config.task]
+    task, protocol = find_task(config.task)(), protocol_of(config.task)
     encoder = trained.load_encoder()
     seeds = [instance_seed(FIRST + number) for number in range(INSTANCES)]
     problems = [task.sample_problem(seed) for seed in seeds]
@@ -44,12 +45,16 @@ def planning_figures(
         loop = settings or MPCSettings(max_steps=protocol.max_steps)
         outcomes = solve(task, problems, seeds, Controller(model, PLANNERS[planner], loop))
         unsolved = sum(not outcome.success for outcome in outcomes) / INSTANCES
-        left = [
-            task.distance(outcome.state, outcome.problem.goal)
-            / task.distance(outcome.problem.start, outcome.problem.goal)
-            for outcome in outcomes
-        ]
-        distance = sum(left) / INSTANCES
+        distance = sum(distance_left(task, outcome) for outcome in outcomes) / INSTANCES
         return {"unsolved": unsolved, "distance_left": distance, "planning": unsolved + TIE * distance}
 
     return figures
+
+
+def distance_left(task: Task, outcome: Outcome) -> float:
+    """Return the share of the distance that is left; all of it, also where the problem ended farther away.
+
+    A start close to its goal could otherwise outweigh problems that were solved.
+    """
+    goal = outcome.problem.goal
+    return min(1.0, task.distance(outcome.state, goal) / task.distance(outcome.problem.start, goal))

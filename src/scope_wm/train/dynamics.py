@@ -14,17 +14,19 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from scope_wm.background import background_mask
+from scope_wm.background import Ignored, background_mask
 from scope_wm.data.split import Splits, open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.data.token_cache import SplitTokens
 from scope_wm.data.windows import Window, Windows
 from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.model.predictor import random_groups
 from scope_wm.model.rollout import rollout
-from scope_wm.model.world_model import WorldModel, prediction_loss
+from scope_wm.model.subset import draw_patches, of_patches
+from scope_wm.model.world_model import WorldModel, dense, prediction_loss
 from scope_wm.train.by_planning import planning_figures
 from scope_wm.train.loop import Fit, FitSettings
 from scope_wm.train.recorder import RunSettings
@@ -83,7 +85,7 @@ class Dynamics:
     def fit(self, settings: FitSettings, run: RunSettings, out: Path) -> dict[str, float]:
         """Train, leave the best weights in the model, and return their figures."""
         training = Fit(
-            loss=PredictionLoss(self.trained.world_model),
+            loss=loss_of(self.trained.world_model),
             samples=self.experience.training,
             settings=settings,
             validate=self.judge(),
@@ -119,14 +121,50 @@ class PredictionLoss(nn.Module):
         return prediction_loss(self.model, visual.float(), proprio, actions)
 
 
+class GroupedLoss(nn.Module):
+    """The loss of Sparse Imagination: every token is predicted, from a random group of about K tokens."""
+
+    def __init__(self, model: WorldModel) -> None:
+        super().__init__()
+        self.model = model
+        self.everything = dense(model.fuse, model.predictor)
+        self.groups = max(1, round(model.fuse.config.num_tokens / model.selector.k))
+        self.generator = torch.Generator()
+
+    def forward(
+        self,
+        visual: Float[Tensor, "B T N V"],
+        proprio: Float[Tensor, "B T P"],
+        actions: Float[Tensor, "B T-1 A"],
+    ) -> Float[Tensor, ""]:
+        """Return the error of predicting every next frame; tokens may come in half precision."""
+        return prediction_loss(self.everything, visual.float(), proprio, actions, self.draw)
+
+    def draw(self, indices: Int[Tensor, "B T N"]) -> Int[Tensor, "B T N"]:
+        """Return the group of every token."""
+        return random_groups(indices, indices.shape[-1], self.groups, self.generator)
+
+
+def loss_of(model: WorldModel) -> nn.Module:
+    """Return what a model is trained with."""
+    return GroupedLoss(model) if isinstance(model.background, Ignored) else PredictionLoss(model)
+
+
 @torch.no_grad()
 def held_out_figures(model: WorldModel, batches: list[Window]) -> dict[str, float]:
-    """Return the errors of one step, of rollouts and of the background, each relative to copying."""
+    """Return the errors of one step, of rollouts and of the background, each relative to copying.
+
+    A model that ignores the background is judged as it is planned with: on patches drawn for each batch.
+    """
     device = next(model.parameters()).device
     sums: dict[str, Tensor] = {}
     for batch in batches:
         visual, proprio, actions = (part.to(device).float() for part in batch)
-        for name, value in window_errors(model, visual, proprio, actions).items():
+        judged = model
+        if isinstance(model.background, Ignored):
+            patches = draw_patches(model)
+            judged, visual = of_patches(model, patches), visual[:, :, patches]
+        for name, value in window_errors(judged, visual, proprio, actions).items():
             sums[name] = sums.get(name, 0.0) + value
     figures = {name: float(value) / len(batches) for name, value in sums.items()}
     of_copy = {
@@ -144,22 +182,24 @@ def window_errors(
     actions: Float[Tensor, "B T-1 A"],
 ) -> dict[str, Tensor]:
     """Return mean squared errors of a batch of windows, and those of copying the first frame."""
-    frames = rollout(model, visual[:, 0], proprio[:, 0], actions)
-    imagined = frames[..., : model.fuse.config.visual]
-    errors = (imagined - visual[:, 1:]).square().mean(-1)  # [B L N]
-    still = (visual[:, :1] - visual[:, 1:]).square().mean(-1)
+    width, seen = model.fuse.config.visual, min(model.history, actions.shape[1])
     first = model.fuse(visual[:, 0], model.fuse.proprio(proprio[:, 0]), model.fuse.action(actions[:, 0]))
-    background = background_mask(model.select(first), visual.shape[-2]).squeeze(-1)
-    seen = min(model.history, actions.shape[1])
+    # The selection of this one step tells what is background: a random selector draws anew in a rollout.
+    indices = model.select(first)
+    background = background_mask(indices, visual.shape[-2]).squeeze(-1)
+    following = model(first.unsqueeze(1), indices.unsqueeze(1)).squeeze(1)
+    frames = rollout(model, visual[:, 0], proprio[:, 0], actions)
     result = {
         "loss": prediction_loss(model, visual[:, : seen + 1], proprio[:, : seen + 1], actions[:, :seen])
     }
-    for suffix, error in (("", errors), ("_copy", still)):
+    for suffix, one, many in (("", following, frames), ("_copy", first, first.unsqueeze(1))):
+        step = (one[..., :width] - visual[:, 1]).square().mean(-1)  # [B N]
+        path = (many[..., :width] - visual[:, 1:]).square().mean(-1)  # [B L N]
         result |= {
-            f"one_step{suffix}": error[:, 0].mean(),
-            f"rollout{suffix}": error.mean(),
-            f"last{suffix}": error[:, -1].mean(),
+            f"one_step{suffix}": step.mean(),
+            f"rollout{suffix}": path.mean(),
+            f"last{suffix}": path[:, -1].mean(),
         }
         if background.any():
-            result[f"background{suffix}"] = error[:, 0][background].mean()
+            result[f"background{suffix}"] = step[background].mean()
     return result

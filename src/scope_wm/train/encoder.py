@@ -2,12 +2,15 @@
 
     loss = mean_i  || student(frame_i) - y_i ||^2 / v(task of i)          y = PCA(teacher(frame))
 
-v is how much the targets of a task vary at their places: a small ball in a maze changes ten times less than a
-block that is pushed about, and without v it would not be learned. Held out are frames of validation episodes:
+v is how much the targets of a task vary at their places, among training frames that are not altered: a small
+ball in a maze changes ten times less than a block that is pushed about, and without v would not be learned.
+Held out are frames of validation episodes:
 
     R^2 = 1 - error / variance          beyond position: the variance is that around the mean of each place
 """
 
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
 
 BATCH = 50  # of validation
+SPREAD_FRAMES = 500  # of every store, to see how much the targets vary
 PCA_FILE = "pca.safetensors"
 
 
@@ -96,29 +100,36 @@ def train_encoder(settings: TrainEncoderSettings) -> None:
     parts = choose_parts(list(settings.data), settings.frames, settings.held_out, settings.fit.seed)
     teacher = HubEncoder(EncoderConfig(source=settings.teacher, layer=settings.layer))
     teacher.to(choose_device(settings.run.device))
+    folder = settings.out / "targets"
     with making(settings.out, encoder_recipe(settings, teacher, parts), settings.run) as work:
-        if work is None:
-            return
-        folder = settings.out / "targets"
-        if work.first:
-            all_targets(teacher, parts, settings.student.dim, folder)
-        PartialState().wait_for_everyone()
-        training, validation = parts
-        torch.manual_seed(settings.fit.seed)
-        student = Student(settings.student)
-        held_out = Targets(folder, validation)
-        variance = spread_at_places(held_out)
-        fit = Fit(
-            loss=DistillationLoss(student, variance),
-            samples=Targets(folder, training),
-            settings=settings.fit,
-            validate=lambda: agreement(student, held_out, variance, [part.name for part in validation]),
-            best="error",
-            directory=settings.out,
-            run=settings.run,
-        )
-        figures = dict(fit()) | {"kept_by_pca": kept_by_pca(folder)}
-        work.finish(figures, lambda made: student.save_pretrained(settings.out, torch.float16, made))
+        if work is not None:
+            if work.first:
+                all_targets(teacher, parts, settings.student.dim, folder)
+            PartialState().wait_for_everyone()
+            student, figures = fit_student(settings, parts, folder)
+            work.finish(figures, lambda made: student.save_pretrained(settings.out, torch.float16, made))
+    # Gigabytes that nobody needs any more; perhaps those of a run that was killed when it had just finished.
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def fit_student(
+    settings: TrainEncoderSettings, parts: tuple[list[Part], list[Part]], folder: Path
+) -> tuple[Student, dict[str, float]]:
+    """Train the student, and return it with its figures."""
+    samples, held_out = (Targets(folder, part) for part in parts)
+    variance = torch.stack([spread_at_places(tokens) for _, tokens in by_part(samples, SPREAD_FRAMES)])
+    torch.manual_seed(settings.fit.seed)
+    student = Student(settings.student)
+    fit = Fit(
+        loss=DistillationLoss(student, variance),
+        samples=samples,
+        settings=settings.fit,
+        validate=lambda: agreement(student, held_out, variance, [part.name for part in parts[1]]),
+        best="error",
+        directory=settings.out,
+        run=settings.run,
+    )
+    return student, dict(fit()) | {"kept_by_pca": kept_by_pca(folder)}
 
 
 def encoder_recipe(
@@ -153,15 +164,18 @@ def kept_by_pca(folder: Path) -> float:
     return float(safetensors.torch.load_file(folder / PCA_FILE)["explained"])
 
 
-def spread_at_places(targets: Targets) -> Float[Tensor, " tasks"]:
-    """Return how much the targets of each part vary around the mean of their place."""
-    return torch.stack([(tokens - tokens.mean(0)).square().mean() for _, tokens in by_part(targets)])
+def spread_at_places(tokens: Float[Tensor, "n N V"]) -> Float[Tensor, ""]:
+    """Return how much tokens vary around the mean of their place."""
+    return (tokens - tokens.mean(0)).square().mean()
 
 
 def agreement(
-    student: Student, targets: Targets, variance: Float[Tensor, " tasks"], names: list[str]
+    student: Student, targets: Targets, weight: Float[Tensor, " tasks"], names: list[str]
 ) -> dict[str, float]:
-    """Return how well the student's tokens agree with the targets, in all and for each part."""
+    """Return how well the student's tokens agree with the targets, in all and for each part.
+
+    `error` is on the scale of the loss, R^2 on that of the held-out targets themselves.
+    """
     device = next(student.parameters()).device
     everything, errors = [], []
     for frames, tokens in by_part(targets):
@@ -170,15 +184,16 @@ def agreement(
         everything.append(tokens)
     error, tokens = torch.stack(errors), torch.cat(everything)
     total = (tokens - tokens.mean((0, 1))).square().mean()
+    variance = torch.stack([spread_at_places(part) for part in everything])
     beyond = 1 - error / variance
     return {
-        "error": float((error / variance).mean()),
+        "error": float((error / weight).mean()),
         "R2": float(1 - error.mean() / total),
         "R2_beyond_position": float(1 - error.mean() / variance.mean()),
     } | {f"R2_beyond_position/{name}": float(value) for name, value in zip(names, beyond, strict=True)}
 
 
-def by_part(targets: Targets) -> list[tuple[Tensor, Tensor]]:
-    """Return the frames and targets of every part."""
-    parts = [np.flatnonzero(targets.part == part) for part in np.unique(targets.part)]
-    return [targets.batch(rows)[:2] for rows in parts]
+def by_part(targets: Targets, most: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the frames and targets of every part, so many at most, that are not altered."""
+    for part in np.unique(targets.part):
+        yield targets.batch(np.flatnonzero((targets.part == part) & ~targets.altered)[:most])[:2]

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Float16, Int64, UInt8
+from jaxtyping import Bool, Float16, Int64, UInt8
 from torch import Tensor, nn
 
 from scope_wm.data.split import Split, open_splits
@@ -49,25 +49,28 @@ class Part:
             rows = np.arange(first, min(first + BLOCK, len(self.numbers)))
             yield f"{self.name}-{first // BLOCK:04d}", rows
 
+    def is_altered(self, rows: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Tell which frames are altered: every second one, or none."""
+        return (rows % 2 == 1) & self.altered
+
     def frames(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n 224 224 3"]:
-        """Read frames, every second one altered, each in its own way that depends on the seed alone."""
+        """Read frames, some altered, each in its own way that depends on the seed alone."""
         images = self.split.store.frames(self.numbers[rows])
-        if self.altered:
-            for image, row in zip(images, rows, strict=True):
-                if row % 2:
-                    image[:] = alter(image, np.random.default_rng([self.seed, int(row)]))
+        for place in np.flatnonzero(self.is_altered(rows)):
+            images[place] = alter(images[place], np.random.default_rng([self.seed, int(rows[place])]))
         return images
 
 
 class Targets:
-    """Frames and targets of all blocks, memory-mapped; `part` tells which part a row belongs to."""
+    """Frames and targets of all blocks, memory-mapped; which part a row belongs to, whether it is altered."""
 
     def __init__(self, directory: Path, parts: list[Part]) -> None:
-        names = [(name, index, len(rows)) for index, part in enumerate(parts) for name, rows in part.blocks()]
-        self._frames = [np.load(directory / f"{name}-frames.npy", mmap_mode="r") for name, _, _ in names]
-        self._tokens = [np.load(directory / f"{name}-tokens.npy", mmap_mode="r") for name, _, _ in names]
-        self._first = np.cumsum([0] + [size for _, _, size in names])
-        self.part = np.concatenate([np.full(size, index) for _, index, size in names])
+        names = [name for part in parts for name, _ in part.blocks()]
+        self._frames = [np.load(directory / f"{name}-frames.npy", mmap_mode="r") for name in names]
+        self._tokens = [np.load(directory / f"{name}-tokens.npy", mmap_mode="r") for name in names]
+        self._first = np.cumsum([0] + [len(tokens) for tokens in self._tokens])
+        self.part = np.repeat(np.arange(len(parts)), [len(part.numbers) for part in parts])
+        self.altered = np.concatenate([part.is_altered(np.arange(len(part.numbers))) for part in parts])
 
     def __len__(self) -> int:
         """Return how many frames there are."""

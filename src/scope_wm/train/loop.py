@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -45,6 +44,21 @@ class OptimiserSettings:
     """largest norm of the gradient; None: any"""
     ema: float | None = None
     """decay of the moving average of the weights, which is then what is kept; None: no average"""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        sensible = {
+            "lr": (0 < self.lr < math.inf, "above 0"),
+            "weight_decay": (0 <= self.weight_decay < math.inf, "of at least 0"),
+            "warmup": (self.warmup >= 0, "of at least 0"),
+            "clip": (self.clip is None or self.clip > 0, "above 0"),
+            "ema": (self.ema is None or 0 <= self.ema < 1, "from 0 to below 1"),
+        }
+        for name, (fine, expected) in sensible.items():
+            if not fine:
+                raise UsageError(
+                    f"expected --fit.optimiser.{name.replace('_', '-')} {expected}, got {getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +124,6 @@ class Fit:
         settings, how = self.settings, self.settings.optimiser
         # Precision is a setting of the training, not of the environment: it changes the result.
         accelerator = Accelerator(cpu=self.run.device == "cpu", mixed_precision="no")
-        mixed = partial(torch.autocast, accelerator.device.type, torch.bfloat16, settings.precision == "bf16")
         trainable = [p for p in self.loss.to(accelerator.device).parameters() if p.requires_grad]
         adamw = torch.optim.AdamW(trainable, lr=how.lr, weight_decay=how.weight_decay)
         state = State(trainable, adamw, ema=how.ema)
@@ -126,12 +139,8 @@ class Fit:
             for rows, batch in self._batches(accelerator, state.step, steps):
                 reseed(self.loss, step_seed(settings.seed, state.step, accelerator.process_index))
                 rate = set_rate(adamw, how, state.step, steps)
-                with mixed():
-                    loss = forward(*(part.to(accelerator.device) for part in batch))
-                accelerator.backward(loss)
-                norm = accelerator.clip_grad_norm_(trainable, how.clip or math.inf)
-                mean = float(accelerator.reduce(loss.detach(), "mean"))
-                if trouble := state.watch.trouble(mean, float(norm)):
+                loss, norm = self._gradient(accelerator, forward, trainable, batch)
+                if trouble := state.watch.trouble(loss, norm):
                     raise self._diverged(trouble, state.step, rows, write=accelerator.is_main_process)
                 optimiser.step()
                 optimiser.zero_grad()
@@ -142,6 +151,21 @@ class Fit:
         state.restore_best()
         self.loss.eval()
         return state.figures
+
+    def _gradient(
+        self,
+        accelerator: Accelerator,
+        forward: Callable[..., Tensor],
+        trainable: list[nn.Parameter],
+        batch: tuple[Tensor, ...],
+    ) -> tuple[float, float]:
+        """Compute the gradient and clip it; return the loss over all processes, and the norm before."""
+        device, settings = accelerator.device, self.settings
+        with torch.autocast(device.type, torch.bfloat16, settings.precision == "bf16"):
+            loss = forward(*(part.to(device) for part in batch))
+        accelerator.backward(loss)
+        norm = accelerator.clip_grad_norm_(trainable, settings.optimiser.clip or math.inf)
+        return float(accelerator.reduce(loss.detach(), "mean")), float(norm)
 
     def _judge(self, state: State) -> Mapping[str, float]:
         """Compute the held-out figures, and keep the weights if they are the best so far."""

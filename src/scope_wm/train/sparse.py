@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
+from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.directory import read_kind
 from scope_wm.model.world_model import WorldModel
@@ -44,6 +44,8 @@ class TrainSparseSettings:
 
     Example: scope-wm train sparse --teacher models/wall --selector selector --k 32 --data data/wall
     --tokens tokens/wall --out models/wall-k32
+
+    The baseline Sparse Imagination: --selector random --background.kind ignored
     """
 
     teacher: Path
@@ -71,6 +73,7 @@ class TrainSparseSettings:
 def sparse_recipe(settings: TrainSparseSettings) -> Recipe:
     """Return what decides the sparse model."""
     teacher = open_teacher(settings.teacher, settings.data, settings.tokens, settings.run.device)
+    sparse_config(settings, teacher.config)  # refuses what cannot be, before anything is written
     inputs = {"teacher": teacher.digest, "tokens": teacher.tokens.digest}
     if settings.selector not in WITHOUT_HEAD:
         inputs["selector"] = selector_digest(Path(settings.selector), teacher.digest)
@@ -101,17 +104,23 @@ def train_sparse(settings: TrainSparseSettings) -> None:
         work.finish(figures, lambda made: trained.save_pretrained(settings.out, made=made))
 
 
-def sparse_model(settings: TrainSparseSettings, teacher: Teacher, experience: Experience) -> TrainedModel:
-    """Return the model to train: a fresh predictor and background update around what is taken over."""
+def sparse_config(settings: TrainSparseSettings, teacher: ModelConfig) -> ModelConfig:
+    """Return the complete description of the model to train."""
     if kind := WITHOUT_HEAD.get(settings.selector):
         selector = SelectorConfig(kind=kind, k=settings.k)
     else:
-        head, sizes = load_head(Path(settings.selector))
+        _, sizes = load_head(Path(settings.selector))
         selector = SelectorConfig(kind="distilled", k=settings.k, hidden=sizes.hidden)
-    config = replace(teacher.config, selector=selector, background=settings.background)
+    return replace(teacher, selector=selector, background=settings.background)
+
+
+def sparse_model(settings: TrainSparseSettings, teacher: Teacher, experience: Experience) -> TrainedModel:
+    """Return the model to train: a fresh predictor and background update around what is taken over."""
+    config = sparse_config(settings, teacher.config)
     model = build(config)
     take_over_embeddings(model, teacher.model())
     if isinstance(model.selector, DistilledSelector):
+        head, _ = load_head(Path(settings.selector))
         model.selector.head.load_state_dict(head.state_dict())
     if isinstance(model.selector, MotionSelector):
         model.selector.mean.copy_(mean_tokens(experience))

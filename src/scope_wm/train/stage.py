@@ -1,32 +1,35 @@
 """A stage of training is a directory: what it was made from and how, its artifact, its metrics.
 
-    config.json              the artifact's config with `made`: stage, settings, hashes of inputs, versions
+    config.json              the artifact's config with `made`: stage, settings, inputs, versions, machine
     model.safetensors        the artifact
     metrics.jsonl            what was measured on the way; tensorboard/ holds the same
     unfinished.json          until the artifact is there: `made`, so that only the same command goes on
     checkpoint.safetensors   until the artifact is there: where the training is
 
 A finished directory of the same settings and inputs is left as it is. One that was made otherwise is refused.
+Versions and machine are those that began the stage; `resumed` has the others that went on with it, in order.
 """
 
-import importlib.metadata
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 
-from scope_wm.files import only_writer, sweep, write_json
+from scope_wm.files import only_writer, read_object, sweep, write_json
+from scope_wm.hardware import machine
 from scope_wm.model.directory import CONFIG
+from scope_wm.records import installed_versions
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.state import CHECKPOINT
 from scope_wm.types import MadeOtherwise, UsageError
 
 UNFINISHED = "unfinished.json"
 PACKAGES = ("scope-wm", "torch", "numpy")
+RECORDED = {"stage", "settings", "inputs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +40,10 @@ class Recipe:
     settings: dict[str, Any]
     inputs: dict[str, str]
 
-    def made(self) -> dict[str, Any]:
-        """Return the record of it, with the versions that were used."""
-        versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-        return {"stage": self.stage, "settings": self.settings, "inputs": self.inputs, "versions": versions}
-
     def differs(self, made: dict[str, Any]) -> list[str]:
         """Tell in what a record departs from this recipe, as `name: there, here`."""
         wanted, found = (
-            _flat({"stage": r["stage"], "inputs": r["inputs"], **r["settings"]}) for r in (self.made(), made)
+            _flat({"stage": r["stage"], "inputs": r["inputs"], **r["settings"]}) for r in (asdict(self), made)
         )
         return [
             f"{name}: {found.get(name)!r} there, {wanted.get(name)!r} here"
@@ -70,13 +68,13 @@ class Work:
     """A stage that is being made, by one process or by several of which only the first writes."""
 
     directory: Path
-    recipe: Recipe
     first: bool
+    made: dict[str, Any]
 
     def finish(self, figures: Mapping[str, float], save: Callable[[dict[str, Any]], None]) -> None:
         """Write the artifact with how it was made, and remove what only an unfinished stage needs."""
         if self.first:
-            save(self.recipe.made() | {"figures": dict(figures)})
+            save(self.made | {"figures": dict(figures)})
             for name in (CHECKPOINT, UNFINISHED):
                 (self.directory / name).unlink(missing_ok=True)
             tell(self.directory)
@@ -99,10 +97,23 @@ def making(directory: Path, recipe: Recipe, run: RunSettings) -> Iterator[Work |
             if is_finished(directory, recipe):  # by another process, just now
                 raise UsageError(f"another process has just finished {directory}: nothing is left to do")
             sweep(directory)
-            write_json(directory / UNFINISHED, recipe.made())
+        made = record(directory, recipe, processes.device)
+        if first:
+            write_json(directory / UNFINISHED, made)
         processes.wait_for_everyone()
-        yield Work(directory=directory, recipe=recipe, first=first)
+        yield Work(directory=directory, first=first, made=made)
         processes.wait_for_everyone()
+
+
+def record(directory: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:
+    """Return how a stage is made; one that others began keeps their record, with who goes on."""
+    here = {"versions": installed_versions(PACKAGES), "machine": machine(device)}
+    begun, _ = read_made(directory)
+    if begun is None:
+        return asdict(recipe) | here
+    earlier = begun.get("resumed", [])
+    last = earlier[-1] if earlier else {name: begun.get(name) for name in here}
+    return begun if last == here else begun | {"resumed": [*earlier, here]}
 
 
 def tell(directory: Path) -> None:
@@ -117,10 +128,12 @@ def read_made(directory: Path) -> tuple[dict[str, Any] | None, bool]:
     for name, finished in ((CONFIG, True), (UNFINISHED, False)):
         file = directory / name
         if file.is_file():
-            content = json.loads(file.read_text())
+            content = read_object(file)
             made = content.get("made") if finished else content
             if made is None:
                 raise UsageError(f"{directory} holds something that was not trained here: name another --out")
+            if not isinstance(made, dict) or not set(made) >= RECORDED:
+                raise UsageError(f"{file} is damaged: expected a record with {sorted(RECORDED)}")
             return made, finished
     return None, False
 

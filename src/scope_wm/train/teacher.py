@@ -10,14 +10,14 @@ from typing import Literal
 import torch
 
 from scope_wm.data.split import open_splits
-from scope_wm.data.token_cache import Device, SplitTokens, Tokens, open_tokens
+from scope_wm.data.token_cache import Device, SplitTokens, open_tokens
 from scope_wm.model.architecture import BackgroundConfig, EncoderReference, ModelConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel, read_header
-from scope_wm.model.encoder import Encoder, EncoderConfig
+from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import TokenConfig, WorldModel
 from scope_wm.records import to_json
-from scope_wm.tasks import TASKS
+from scope_wm.tasks import find_task
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experience
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
@@ -39,6 +39,10 @@ class DynamicsConfig:
     """sizes of the predictor"""
     output: Literal["absolute", "residual"] = "absolute"
     """what the predictor gives: the next token, or its change"""
+
+    def history_of(self, task: str) -> int:
+        """Return how many frames a model of a task sees at most."""
+        return self.history or find_task(task).history
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +94,14 @@ def train_teacher(settings: TrainTeacherSettings) -> None:
     with making(settings.out, teacher_recipe(settings), settings.run) as work:
         if work is None:
             return
-        kind = TASKS[open_splits(settings.data).training.store.config.task]
-        history = settings.model.history or kind.history
-        tokens = open_tokens_of(settings)
-        experience = open_experience(settings.data, tokens, history=history, frameskip=kind.frameskip)
-        eye = tokens.training
-        config = dense_config(kind.name, experience.statistics, settings.model, history, eye.encoder, eye)
+        task = open_splits(settings.data).training.store.config.task
+        tokens, history = open_tokens_of(settings), settings.model.history_of(task)
+        frameskip = find_task(task).frameskip
+        experience = open_experience(settings.data, tokens, history=history, frameskip=frameskip)
+        eye, values = tokens.training, experience.statistics
+        config = dense_config(
+            task, values, settings.model, eye.encoder, num_tokens=eye.num_tokens, visual=eye.dim
+        )
         torch.manual_seed(settings.fit.seed)
         trained = TrainedModel(config=config, world_model=build(config))
         training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
@@ -107,27 +113,28 @@ def dense_config(
     task: str,
     statistics: Statistics,
     model: DynamicsConfig,
-    history: int,
-    seen: EncoderReference,
-    sizes: Tokens | Encoder,
+    encoder: EncoderReference,
+    *,
+    num_tokens: int,
+    visual: int,
 ) -> ModelConfig:
-    """Return the complete description of a dense model; `sizes` has the number of tokens and their width."""
-    kind = TASKS[task]
+    """Return the complete description of a dense model of an encoder's tokens and their width."""
+    kind = find_task(task)
     return ModelConfig(
         task=task,
         frameskip=kind.frameskip,
         statistics=statistics,
-        encoder=seen,
+        encoder=encoder,
         tokens=TokenConfig(
-            num_tokens=sizes.num_tokens,
-            visual=sizes.dim,
+            num_tokens=num_tokens,
+            visual=visual,
             proprio=kind.proprio_width,
             action=kind.frameskip * kind.action_width,
             embedding=model.embedding,
         ),
-        history=history,
+        history=model.history_of(task),
         transformer=model.transformer,
-        selector=SelectorConfig(kind="every-token", k=sizes.num_tokens),
+        selector=SelectorConfig(kind="every-token", k=num_tokens),
         background=BackgroundConfig(kind="copy"),
         output=model.output,
     )

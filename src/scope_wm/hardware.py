@@ -1,0 +1,27 @@
+"""The machine that something was made on: what times depend on, and now and then the last bit of a result."""
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Describe this machine, with the device that computes."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": processor_name(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+    }
+
+
+def processor_name() -> str:
+    """Return what the processor calls itself; elsewhere than on Linux, its architecture."""
+    found = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text() if CPU_INFO.is_file() else "", re.M)
+    return found[1] if found else platform.machine()
