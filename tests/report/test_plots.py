@@ -97,7 +97,7 @@ def test_points_are_where_their_evaluations_are(evaluated: Make) -> None:
     axes = drawn(draw_time, *three(evaluated))
     points = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"}
     assert points == {(10.0, 100.0), (2.0, 80.0), (3.0, 90.0)}
-    assert names(axes) == ["dense", "K = 32", "K = 32"]
+    assert names(axes) == ["K = 32", "K = 32", "dense"]
     assert legend(axes) == ["cem", "eb-cem"]
     low, high = axes.get_xlim()
     assert (low, high > 10) == (0, True)

@@ -17,6 +17,7 @@ from scope_wm.report.paper_tables import PAPER, PUSH_T
 
 SIZE = (5.2, 3.6)  # inches
 FONT_SIZE = 10.5
+LINE = 12  # from one line of text to the next, in points
 SALT = "scope-wm"  # of the names inside a file: the same plot is the same file
 PLANNER_STYLES = {CEM: ("o", "C0"), EB_CEM: ("s", "C1")}
 GREY = "0.55"
@@ -94,11 +95,13 @@ def draw_memory(axes: Axes, shown: Shown) -> None:
 
 def draw_points(axes: Axes, shown: Shown, place: Callable[[Evaluated], float]) -> None:
     """Draw a named point for every evaluation; its mark tells the planner."""
-    for planner, (marker, colour) in PLANNER_STYLES.items():
-        points = [one for setup, one in shown if setup.planner == planner]
-        for number, one in enumerate(points):
-            draw_result(axes, place(one), one, marker, colour, HIDDEN if number else planner)
-            name(axes, place(one), one, model_text(one), below=planner == EB_CEM)
+    seen = set[str]()
+    for number, (setup, one) in enumerate(sorted(shown, key=lambda entry: place(entry[1]))):
+        marker, colour = PLANNER_STYLES[setup.planner]
+        label = HIDDEN if setup.planner in seen else setup.planner
+        seen.add(setup.planner)
+        draw_result(axes, place(one), one, marker, colour, label)
+        name(axes, place(one), one, model_text(one), number)
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
     axes.legend(frameon=False, loc="best")
@@ -129,7 +132,7 @@ def draw_planners(axes: Axes, shown: Shown) -> None:
     for number, ((setup, one), seconds) in enumerate(zip(points, times, strict=True)):
         draw_result(axes, seconds, one, "o", "C0", HIDDEN)
         text = f"{setup.planner} {samples_text(setup)}".strip()
-        name(axes, seconds, one, text, below=number % 2 == 1)
+        name(axes, seconds, one, text, number)
     axes.margins(x=0.25)
     axes.set_xlim(left=0)
     axes.set_xlabel("plan time of an instance (s)")
@@ -142,10 +145,12 @@ def draw_result(axes: Axes, x: float, one: Evaluated, marker: str, colour: str, 
     axes.errorbar([x], [level], reach, fmt=marker, color=colour, label=label, capsize=3, linewidth=1)
 
 
-def name(axes: Axes, x: float, one: Evaluated, text: str, *, below: bool) -> None:
-    """Write beside a point what it is; neighbours keep out of each other's way above and below."""
-    offset = (6, -14 if below else 6)
-    axes.annotate(text, (x, height(one)[0]), offset, textcoords="offset points", fontsize="small")
+def name(axes: Axes, x: float, one: Evaluated, text: str, number: int) -> None:
+    """Write beside a point what it is, towards the middle; neighbours keep out of each other's way."""
+    level = height(one)[0]
+    away = LINE * (1 + number % 3)
+    offset = (5, -away if one.has_success and level > 50 else away - LINE // 2)
+    axes.annotate(text, (x, level), offset, textcoords="offset points", fontsize="small")
 
 
 def height(one: Evaluated) -> tuple[float, float, float]:
