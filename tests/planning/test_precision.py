@@ -1,5 +1,6 @@
 """Compiled and rounded rollouts against the exact one, and what an iteration may not do."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiling_changes_no_frame_and_makes_one_graph(random_model: Callable[[str], Path]) -> None:
     # In a process of its own: here every function is wrapped to check its types, which cannot be compiled.
     command = [sys.executable, "-c", COMPILED, str(random_model("wall"))]
