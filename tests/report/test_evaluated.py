@@ -129,7 +129,8 @@ def test_the_papers_history_is_that_of_the_task(evaluated: Make, name: str) -> N
     assert header is not None
     if name == "paper":
         header["model"] |= {"history": 3, "output": "absolute"}
-        header["model"]["encoder"]["config"]["source"] = "facebook/dinov2-small"
+        header["model"]["encoder"]["config"]["source"] = "wherever/dinov2-small/lies"
+        header["model"]["tokens"]["visual"] = 384
         header["model"]["transformer"] = {
             "depth": 6,
             "heads": 16,

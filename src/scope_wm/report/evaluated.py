@@ -20,6 +20,8 @@ from scope_wm.evaluate.summary import Success, success_of, success_text
 from scope_wm.files import read_object
 from scope_wm.model.checkpoint import KIND as WORLD_MODEL
 from scope_wm.model.directory import CONFIG
+from scope_wm.model.encoders import SHIPPED
+from scope_wm.model.world_model import TokenConfig
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.presets import PRESETS, Preset
@@ -207,11 +209,23 @@ def sized_as(header: dict[str, Any]) -> str | None:
 
 
 def _sizes(model: dict[str, Any]) -> tuple[Any, ...]:
-    source, embedding = model["encoder"]["config"]["source"], model["tokens"]["embedding"]
-    return source, embedding, model["history"], model["transformer"], model["output"]
+    source, tokens = model["encoder"]["config"]["source"], model["tokens"]
+    return (
+        _encoder_size(source, tokens["visual"]),
+        tokens["embedding"],
+        model["history"],
+        model["transformer"],
+        model["output"],
+    )
 
 
 def _preset_sizes(task: str, preset: Preset) -> tuple[Any, ...]:
     model = preset.model
     history = model.history or (TASKS[task].history if task in TASKS else None)
-    return preset.encoder.source, model.embedding, history, to_json(model.transformer), model.output
+    encoder = _encoder_size(preset.encoder.source, TokenConfig.visual)
+    return encoder, model.embedding, history, to_json(model.transformer), model.output
+
+
+def _encoder_size(source: str, visual: int) -> str | int:
+    """Tell encoders apart by what they are, not by the directory that their weights lie in."""
+    return SHIPPED if source == SHIPPED else visual
