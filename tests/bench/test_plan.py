@@ -8,7 +8,7 @@ from torch import Tensor
 from scope_wm.bench.page import INTRODUCTION, page_of
 from scope_wm.bench.paper_figures import FASTER
 from scope_wm.bench.plan import BenchPlanSettings, PlanBench
-from scope_wm.bench.plan_rounds import Budget, best_chunk, free_cost, full_step, random_candidates
+from scope_wm.bench.plan_rounds import Budget, best_chunk, free_cost, full_step, random_candidates, turn
 from scope_wm.bench.plan_variants import PLAIN_A, PLAIN_B, PUBLISHED, VARIANTS, VariantCost
 from scope_wm.cli import main
 from scope_wm.types import UsageError
@@ -22,8 +22,9 @@ def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the large products, which take seconds too."""
+    """Leave out the large products, which take seconds too, and make turns short."""
     monkeypatch.setattr("scope_wm.bench.plan_rounds.gemm_rate", lambda device: 150.0)
+    monkeypatch.setattr("scope_wm.bench.plan_rounds.TURN_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_children")
@@ -89,6 +90,13 @@ def test_the_chunk_with_the_fastest_candidates_is_chosen(monkeypatch: pytest.Mon
     judge = lambda candidates: candidates.sum((-1, -2))  # noqa: E731
     assert best_chunk(judge, [50, 10, 25], (2, 3), Budget(1000.0)) == 25
     assert best_chunk(judge, [50, 10, 25], (2, 3), Budget(0.0)) == 10
+
+
+def test_a_turn_is_the_median_of_chunks_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, left = iter([1.0, 7.0, 2.0, 100.0]), iter([5.0, 1.0, -1.0])
+    monkeypatch.setattr("scope_wm.bench.plan_rounds.chunk_seconds", lambda *_: next(seconds))
+    monkeypatch.setattr(Budget, "left", lambda self: next(left))
+    assert turn(lambda candidates: candidates.sum((-1, -2)), 5, (2, 3)) == (150.0, 2.0)
 
 
 def test_a_takes_its_batch_and_others_choose_within_it() -> None:

@@ -10,12 +10,13 @@ FASTEST = VARIANTS[-1]
 
 
 def measured(a: float, b: float, fastest: float) -> Round:
+    chunk = {PLAIN_A.name: a, PLAIN_B.name: b, FASTEST.name: fastest}
     return Round(
-        gemm_rate=100.0,
+        gemm_rate=dict.fromkeys(chunk, 100.0),
         image=0.5,
         images=20.0,
         optimiser={"cem": 3.0, "eb-cem": 4.0},
-        chunk={PLAIN_A.name: a, PLAIN_B.name: b, FASTEST.name: fastest},
+        chunk=chunk,
     )
 
 

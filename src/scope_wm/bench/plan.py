@@ -260,7 +260,7 @@ class PlanBench:
             horizon=HORIZON,
             steps=self.steps,
             rounds=len(rounds),
-            gemm_rate=max(each.gemm_rate for each in rounds),
+            gemm_rate=max(max(each.gemm_rate.values()) for each in rounds),
             cost_error=self.cost_error(),
             machine=this_machine(),
         )

@@ -39,7 +39,7 @@ def plan_section(about: About, rows: Sequence[Row], picture: str) -> str:
 
 {machine_line(about.machine)} H = {about.history}, L = {about.horizon}, {about.steps} steps of control of one
 fixed problem without an early stop. Rounds in which all variants take turns: {about.rounds}.
-GEMM rate, best of all rounds: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 x 2048 products).
+GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 x 2048 products).
 
 {table(COLUMNS, [cells(about, row, rows) for row in rows])}
 
@@ -54,7 +54,8 @@ GEMM rate, best of all rounds: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 x 20
   of images, measured apart. B is the same with fused attention and its best chunk.
 - Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before;
   not of compiled variants, where it would be the compiler's. Their parts cannot be timed apart either.
-- The share of the GEMM rate is that of the same round, the median over rounds.
+- The share of the GEMM rate is that of the rate right before the turn (the best of ten products), the median
+  over rounds. In its turn a variant imagines chunks for ten seconds or more; their median counts.
 - int8 rounds the products of the predictor and the background update. It moves the cost of a random candidate
   by {about.cost_error:.2f} of the deviation of all their costs, in the mean (random weights).
 - The paper's figures are of its own sizes on a GPU; its dense model is DINO-WM as published.

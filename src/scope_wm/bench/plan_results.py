@@ -37,7 +37,7 @@ def workload(planner: str, steps: int) -> Workload:
 class Round:
     """Seconds measured one after the other; `optimiser` is that of all steps, without imagining."""
 
-    gemm_rate: float  # GFLOP/s
+    gemm_rate: dict[str, float]  # GFLOP/s before the turn of each variant
     image: float
     images: float  # as many as the candidates of a batch of A
     optimiser: dict[str, float]
@@ -46,6 +46,11 @@ class Round:
     def chunk_seconds(self, variant: Variant) -> float:
         """Return the time of a chunk; A as published is A and the encoding of its batch."""
         return self.chunk[PLAIN_A.name] + self.images if variant.encodes_each else self.chunk[variant.name]
+
+    def gemm_share(self, variant: Variant, flops: float) -> float:
+        """Return the rate of a chunk of so many GFLOPs, as a share of the GEMM rate right before it."""
+        rate = self.gemm_rate[PLAIN_A.name if variant.encodes_each else variant.name]
+        return flops / self.chunk_seconds(variant) / rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +152,7 @@ def row(rounds: Sequence[Round], variants: dict[str, Once], once: Once, work: Wo
         seconds=median(total_seconds(each, *own) for each in rounds),
         faster_than_a=ratio(rounds, (variants[PLAIN_A.name], dense_work), own),
         faster_than_b=ratio(rounds, (variants[PLAIN_B.name], dense_work), own),
-        gemm_share=median(flops / each.chunk_seconds(once.variant) / each.gemm_rate for each in rounds),
+        gemm_share=median(each.gemm_share(once.variant, flops) for each in rounds),
         peak_memory=once.peak_memory,
         full_step=once.full_steps.get(work.planner),
         full_step_expected=candidates_of_step / once.chunk * chunk,

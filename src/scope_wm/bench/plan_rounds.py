@@ -1,12 +1,14 @@
 """Measuring how long planning takes: the best chunks first, then rounds in which every variant has its turn.
 
-A chunk of candidates is the unit, for a full step of the slow variants would take hours. The encoding of an
-image and the optimiser's own time are measured in every round beside the chunks. A full step is measured too
-where the time that is left allows it, to show what the extrapolation is worth.
+A chunk of candidates is the unit, for a full step of the slow variants would take hours. In its turn a
+variant imagines chunks for some seconds, right after the machine's GEMM rate is measured; both vary from
+minute to minute. The encoding of an image and the optimiser's own time are measured in every round as well. A
+full step is measured too where the time that is left allows it, to show what the extrapolation is worth.
 """
 
 import time
 from collections.abc import Callable, Sequence
+from statistics import median
 
 import torch
 from jaxtyping import Float
@@ -23,6 +25,7 @@ from scope_wm.planning.planners import PLANNERS
 from scope_wm.planning.search import Cost, Limits, standard_start
 
 Action = tuple[int, int]  # the horizon and the width of world-model actions
+TURN_SECONDS = 10.0  # that a variant takes at least, by imagining chunk after chunk
 STEP_CANDIDATES = LATER_STEPS.samples * LATER_STEPS.iterations
 
 
@@ -71,17 +74,26 @@ def measured_round(
 ) -> Round:
     """Give everything one turn; A as published needs none of its own."""
     dense, images = costs[PLAIN_A.name], chunks[PLAIN_A.name]
+    turns = {
+        name: turn(cost, chunks[name], action)
+        for name, cost in costs.items()
+        if not cost.variant.encodes_each
+    }
     return Round(
-        gemm_rate=gemm_rate(torch.device("cpu")),
+        gemm_rate={name: rate for name, (rate, _) in turns.items()},
         image=seconds_of(lambda: dense.encode(1)),
         images=seconds_of(lambda: dense.encode(images)),
         optimiser={planner: optimiser_seconds(planner, action, steps) for planner in ("cem", "eb-cem")},
-        chunk={
-            name: chunk_seconds(cost, chunks[name], action)
-            for name, cost in costs.items()
-            if not cost.variant.encodes_each
-        },
+        chunk={name: seconds for name, (_, seconds) in turns.items()},
     )
+
+
+def turn(cost: Cost, size: int, action: Action) -> tuple[float, float]:
+    """Return the GEMM rate, and right after it the median time of a chunk."""
+    rate, budget, times = gemm_rate(torch.device("cpu")), Budget(TURN_SECONDS), list[float]()
+    while not times or budget.left() > 0:
+        times.append(chunk_seconds(cost, size, action))
+    return rate, median(times)
 
 
 def optimiser_seconds(planner: str, action: Action, steps: int) -> float:
