@@ -26,6 +26,7 @@ class Whole:
     count: int = 3
     flag: bool = False
     limit: int | None = None
+    other: Part | None = None
     label: str = field(default_factory=lambda: "made")
 
 
@@ -36,6 +37,7 @@ WHOLE = Whole(
     part=Part(share=1 / 3),
     parts=[Part(share=0.25), Part(share=0.5, colour=(3, 4.0))],
     limit=5,
+    other=Part(share=0.75),
     flag=True,
 )
 
@@ -51,6 +53,7 @@ def test_a_record_comes_back_from_json_as_it_was() -> None:
     assert read.values.dtype == np.float64
     assert read.part == WHOLE.part
     assert read.parts == WHOLE.parts
+    assert read.other == WHOLE.other
     assert json.dumps(to_json(read)) == text
 
 

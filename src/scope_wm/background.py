@@ -46,7 +46,7 @@ class ForegroundDelta(nn.Module):
 
     def __init__(self, width: int, *, hidden_multiplier: float = 2.0, alpha: float = 1.0) -> None:
         super().__init__()
-        hidden = round(hidden_multiplier * width)
+        self.hidden = hidden = round(hidden_multiplier * width)
         self.alpha = alpha
         self.context = nn.Sequential(nn.LayerNorm(2 * width), nn.Linear(2 * width, width), nn.GELU())
         self.update = nn.Sequential(

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from scope_wm.planning.cem import CEMSettings, gaussian
-from scope_wm.planning.search import Plan, lowest_in_turn, normal, taken
+from scope_wm.planning.search import Plan, lowest_in_turn, moved, normal, taken
 
 FIRST_STEP = CEMSettings(samples=300, elites=30)
 LATER_STEPS = CEMSettings(samples=100, elites=10)
@@ -57,7 +57,7 @@ class EliteBank:
         """Draw local candidates, then global ones; a problem draws indices, local noise, global noise."""
         size, local = self.sequences.shape[1], floor(self.local_share * count)
         drawn = [torch.randint(size, (local,), generator=g, device=g.device) for g in generators]
-        around = taken(self.sequences, torch.stack(drawn).to(mean.device))
+        around = taken(self.sequences, moved(torch.stack(drawn), mean.device))
         noise = normal(generators, (local, *mean.shape[1:]), mean)
         near = around + self.local_scale * std.unsqueeze(1) * noise
         return torch.cat([near, gaussian(mean, std, count - local, generators)], dim=1)

@@ -53,7 +53,7 @@ def test_the_command_writes_page_json_and_plot(tmp_path: Path) -> None:
     assert text.removeprefix(INTRODUCTION) in both
 
 
-def test_a_budget_buys_rounds_and_full_steps() -> None:
+def test_a_budget_buys_rounds_and_full_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = PlanBench(BenchPlanSettings(task="wall", preset="tiny", rounds=2))
     bench.costs = {name: cost for name, cost in bench.costs.items() if name in (PLAIN_A.name, FASTER)}
     chunks = {PLAIN_A.name: 2, FASTER: 1}
@@ -61,6 +61,9 @@ def test_a_budget_buys_rounds_and_full_steps() -> None:
     assert len(rounds) == 2
     assert len(bench.rounds(chunks, Budget(0.0))) == 1
     assert bench.full_steps(chunks, rounds, Budget(0.0)) == {PLAIN_A.name: {}, FASTER: {}}
+    monkeypatch.setattr("scope_wm.bench.plan.full_step", lambda *_: 1.5)
+    steps = {"cem": 1.5, "eb-cem": 1.5}
+    assert bench.full_steps(chunks, rounds, Budget(1e9)) == {PLAIN_A.name: steps, FASTER: steps}
 
 
 def test_a_full_step_imagines_100_candidates_10_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +113,7 @@ def test_candidates_are_always_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rounds": 0}, {"candidates": 0}, {"threads": 0}, {"budget_seconds": 0.0}, {"chunks": (0,)}]
+    "wrong", [{"rounds": 0}, {"candidates": 1}, {"threads": 0}, {"budget_seconds": 0.0}, {"chunks": (0,)}]
 )
 def test_senseless_numbers_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="expected --"):

@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from scope_wm.bench.child_memory import peak_memory
 from scope_wm.bench.scaling import ScalingJob, imagining, to_weigh
 from scope_wm.bench.scaling_results import Measurement, Sizes, exponent, growth
-from scope_wm.bench.subject import Subject
+from scope_wm.bench.subject import Subject, random_model
 from scope_wm.cli import main
+from scope_wm.model.fast_rollout import bytes_to_imagine
 
 GRIDS = {"K": (2, 4, 8), "S": (1, 2, 4), "L": (1, 2, 4), "H": (1, 2, 3), "N": (36, 49, 64)}
 SMALL = Sizes(k=4, s=3, horizon=2, history=2, n=9)
@@ -47,9 +49,12 @@ def test_candidates_are_imagined_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    peak = peak_memory(to_weigh, JOB, 1)
+    job = replace(JOB, sizes=replace(JOB.sizes, s=2000), chunk=2000)
+    peak = peak_memory(to_weigh, job, 1)
+    config = replace(job.subject.config(job.sizes.k, job.sizes.n, job.channels), history=job.sizes.history)
+    expected = 2000 * bytes_to_imagine(random_model(config))
     assert peak is not None
-    assert peak < 50 * 2**20
+    assert 0.3 * expected < peak < 1.2 * expected
 
 
 def test_the_command_writes_page_json_and_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

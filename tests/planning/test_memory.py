@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,11 +20,11 @@ from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel
 from scope_wm.selector import DistilledSelector, RelevanceHead
 
-k, horizon, depth = map(int, sys.argv[1:])
+k, horizon, depth, multiplier = map(int, sys.argv[1:])
 fuse = Fuse(TokenConfig(proprio=4, action=10))
 predictor = Predictor(width=404, num_tokens=196, history=3, transformer=TransformerConfig(depth=depth))
 selector = DistilledSelector(RelevanceHead(visual=384, embedding=10), k)
-model = WorldModel(fuse, predictor, selector, ForegroundDelta(404)).eval()
+model = WorldModel(fuse, predictor, selector, ForegroundDelta(404, hidden_multiplier=multiplier)).eval()
 
 
 @torch.no_grad()
@@ -40,9 +41,11 @@ print(memory.peak() / (10 * bytes_to_imagine(model)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
-@pytest.mark.parametrize(("k", "horizon", "depth"), [(98, 4, 2), (32, 2, 6), (196, 2, 1)])
-def test_a_rollout_takes_about_what_is_estimated(k: int, horizon: int, depth: int) -> None:
-    command = [sys.executable, "-c", MEASURE, str(k), str(horizon), str(depth)]
+@pytest.mark.parametrize(
+    ("k", "horizon", "depth", "multiplier"), [(98, 4, 2, 2), (32, 2, 6, 2), (196, 2, 1, 2), (32, 2, 2, 6)]
+)
+def test_a_rollout_takes_about_what_is_estimated(k: int, horizon: int, depth: int, multiplier: int) -> None:
+    command = [sys.executable, "-c", MEASURE, *map(str, (k, horizon, depth, multiplier))]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0.5 < float(shown.stdout) < 1.0
 
@@ -62,7 +65,7 @@ def test_what_is_not_bytes_is_refused(text: str) -> None:
 
 
 def test_the_share_of_a_gpu_is_half_of_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 80))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80))
     assert fair_share(torch.device("cuda")) == 40
     assert fair_share(torch.device("cuda"), processes=4) == 10
 

@@ -4,6 +4,8 @@ import time
 
 import torch
 
+from scope_wm.planning.search import wait_for
+
 SIZE = 2048
 ROUNDS = 10
 
@@ -13,17 +15,9 @@ def gemm_rate(device: torch.device) -> float:
     left, right = torch.rand(2, SIZE, SIZE, device=device)
     times = []
     for _ in range(ROUNDS):
-        synchronize(device)
+        wait_for(device)
         start = time.perf_counter()
         torch.mm(left, right)
-        synchronize(device)
+        wait_for(device)
         times.append(time.perf_counter() - start)
     return 2 * SIZE**3 / min(times) / 1e9
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was asked."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()

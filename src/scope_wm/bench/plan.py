@@ -12,7 +12,6 @@ from scope_wm.bench.child_memory import peak_memory
 from scope_wm.bench.flops import counted_gflops
 from scope_wm.bench.machine import this_machine, threads
 from scope_wm.bench.page import write_plan
-from scope_wm.bench.parts import PARTS
 from scope_wm.bench.plan_results import About, Once, Round, rows
 from scope_wm.bench.plan_rounds import (
     STEP_CANDIDATES,
@@ -51,8 +50,9 @@ SHARES_CHUNK = 20  # candidates that are enough to see what the time goes to
 
 @dataclass(frozen=True, kw_only=True)
 class BenchPlanSettings:
-    """Measure planning time and memory of dense and sparse models with random weights, side by side.
+    """Measure planning on the processor, dense and sparse models with random weights side by side.
 
+    Times and peak memory, beside the paper's, which are of a GPU.
     Writes the page, and beside it, in a directory of its name, JSON and a plot for each task and preset.
 
     Example: scope-wm bench plan --task push_t --preset paper --out docs/benchmarks.md
@@ -79,7 +79,7 @@ class BenchPlanSettings:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        expect_at_least(self, {"rounds": 1, "candidates": 1, "threads": 1})
+        expect_at_least(self, {"rounds": 1, "candidates": 2, "threads": 1})
         if not self.budget_seconds > 0:
             raise UsageError(f"expected --budget-seconds above 0, got {self.budget_seconds:g}")
         if not self.chunks or min(self.chunks) < 1:
@@ -132,11 +132,12 @@ def to_weigh(chunk: Chunk) -> Callable[[], object]:
     A as published encodes all images before it does what A does, so that its encoding is enough.
     """
     encoder, problem = chunk.subject.encoder(), chunk.subject.problem()
-    if chunk.variant.encodes_each:
-        return lambda: encoder(problem.now.expand(chunk.size, -1, -1, -1))
     config = chunk.subject.config(chunk.variant.k, encoder.num_tokens, encoder.dim)
-    model, candidates = random_model(config), random_candidates(chunk.size, (HORIZON, config.tokens.action))
-    return lambda: VariantCost(chunk.variant, model, encoder, problem)(candidates)
+    candidates = random_candidates(chunk.size, (HORIZON, config.tokens.action))
+    cost = VariantCost(chunk.variant, random_model(config), encoder, problem)  # it has encoded an image
+    if chunk.variant.encodes_each:
+        return lambda: cost.encode(chunk.size)
+    return lambda: (cost.encode(1), cost(candidates))
 
 
 class PlanBench:
@@ -178,19 +179,18 @@ class PlanBench:
                 advance()
         return chunks
 
-    def shares(self, chunks: dict[str, int]) -> dict[str, dict[str, float]]:
-        """Find what the time of each variant goes to; what is compiled is one piece."""
-        found = {}
+    def shares(self, chunks: dict[str, int]) -> dict[str, dict[str, float] | None]:
+        """Find what the time of each variant goes to; A as published differs from A by its images alone."""
+        found: dict[str, dict[str, float] | None] = {}
         with progress("variants divided", len(self.variants), 0) as advance:
             for variant in self.variants:
                 chunk = min(chunks[variant.name], SHARES_CHUNK)
+                divided = not (variant.eager or variant.encodes_each)
                 found[variant.name] = (
-                    dict.fromkeys(PARTS, 0.0)
-                    if variant.eager
-                    else shares(self.costs[variant.name], chunk, self.action)
+                    shares(self.costs[variant.name], chunk, self.action) if divided else None
                 )
                 advance()
-        return found
+        return found | {PUBLISHED.name: found[PLAIN_A.name]}
 
     def memory(self, chunks: dict[str, int]) -> dict[str, int | None]:
         """Measure the peak memory of each variant, but of compiled ones: that would be the compiler's."""

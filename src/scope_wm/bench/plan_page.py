@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from scope_wm.bench.machine import Machine
 from scope_wm.bench.paper_figures import PAPER_FIGURES, paper_memory_share, paper_speedup
-from scope_wm.bench.plan_results import About, Parts, Row
+from scope_wm.bench.plan_results import About, Parts, Ratio, Row
 from scope_wm.bench.plan_variants import PLAIN_A
 from scope_wm.report.results import table
 
@@ -46,33 +46,38 @@ GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 
 - Times of all steps, marked ~, are **extrapolated**: measured is a chunk of candidates, the encoding of an
   image, and the optimiser with candidates that cost nothing. A full step (encoding, and a search of 100 x 10)
   is measured where the budget allowed it.
-- "Faster" is the ratio to dense A and B, both with CEM, in the same round; the median over rounds counts. As
-  in the paper, EB-CEM's wider first step (300 x 10) is included.
+- "Faster" is the ratio to dense A and B, both with CEM, in the same round: the median over rounds, then the
+  lowest and the highest. As in the paper, EB-CEM's wider first step (300 x 10) is included.
 - A is DINO-WM's algorithm: in every step all frames of the window anew, float32, eager, attention as
   softmax(QK^T)V with all scores in memory (torch's math backend), one batch of candidates after another. As
   published, it also encodes the image once for every candidate; its time is that of A and of encoding a batch
   of images, measured apart. B is the same with fused attention and its best chunk.
-- Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before;
-  not of compiled variants, where it would be the compiler's. Their parts cannot be timed apart either.
-- The share of the GEMM rate is that of the rate right before the turn (the best of ten products), the median
-  over rounds. In its turn a variant imagines chunks for ten seconds or more; their median counts.
-- int8 rounds the products of the predictor and the background update. It moves the cost of a random candidate
-  by {about.cost_error:.2f} of the deviation of all their costs, in the mean (random weights).
+- Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before,
+  with the weights in it. A holds its batch of candidates at once, the others the chunk in their row, however
+  many candidates there are: that is a part of what they save. "As published" is the larger of A's and of what
+  encoding the batch of images takes. Not of compiled variants, where it would be the compiler's; their parts
+  cannot be timed apart either.
+- The share of the GEMM rate is that of the rate around the turn (before and after it, the best of ten
+  products), the median over rounds. In its turn a variant imagines chunks for ten seconds or more; their
+  median counts.
+- int8 rounds the products of the predictor. It moves the cost of a random candidate by
+  {about.cost_error:.2f} of the deviation of all their costs, in the mean (random weights).
 - The paper's figures are of its own sizes on a GPU; its dense model is DINO-WM as published.
 
 ![seconds by part]({picture})
 
-Seconds of all steps by part (measured around the parts in one more chunk; rest: gathering, placing, copying):
+Seconds of all steps by part (measured around the parts in one more chunk, of 20 candidates at most; rest:
+gathering, placing, copying):
 
-{table(("", "planner", *PARTS), [part_cells(row) for row in rows])}
+{table(("", "planner", *PARTS), [part_cells(row) for row in rows if row.parts])}
 """
 
 
 def machine_line(machine: Machine) -> str:
     """Describe the machine in a sentence."""
     return (
-        f"{machine.processor}, {machine.cores} cores, {machine.memory / GIB:.0f} GiB, torch {machine.torch} "
-        f"with {machine.threads} thread{'s' if machine.threads > 1 else ''}."
+        f"Processor {machine.processor}, {machine.cores} cores, {machine.memory / GIB:.0f} GiB, torch "
+        f"{machine.torch} with {machine.threads} thread{'s' if machine.threads > 1 else ''}."
     )
 
 
@@ -88,16 +93,22 @@ def cells(about: About, row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         str(row.chunk),
         f"{row.gflops:.3g}",
         f"~{row.seconds:,.1f} s",
-        f"{row.faster_than_a:.2f}x",
-        f"{row.faster_than_b:.2f}x",
+        ratio_text(row.faster_than_a),
+        ratio_text(row.faster_than_b),
         "-" if paper is None else f"{faster:.2f}x ({paper.seconds:.1f} s)",
-        f"{row.gemm_share:.0%}",
+        "-" if row.gemm_share is None else f"{row.gemm_share:.0%}",
         "-" if row.peak_memory is None else f"{row.peak_memory / MIB:,.0f} MiB",
         "-" if row.peak_memory is None or not dense else f"{row.peak_memory / dense:.1%}",
         "-" if share is None else f"{share:.1%}",
         "-" if row.full_step is None else f"{row.full_step:.2f} s",
         f"~{row.full_step_expected:.2f} s",
     )
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """Return a ratio and, if there were several rounds, between what it lay."""
+    spread = f" ({ratio.low:.2f} to {ratio.high:.2f})" if ratio.low < ratio.high else ""
+    return f"{ratio.median:.2f}x{spread}"
 
 
 def part_cells(row: Row) -> tuple[str, ...]:
@@ -110,13 +121,15 @@ def plan_plot(rows: Sequence[Row]) -> bytes:
     figure = Figure(figsize=(11, 0.9 + 0.33 * len(rows)), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     names = [f"{row.variant}, {row.planner}" for row in rows]
+    left.barh(names, [0.0 if row.parts else row.seconds for row in rows], color="0.6", label="not divided")
     begin = [0.0] * len(rows)
     for part in PARTS:
-        seconds = [getattr(row.parts, part) for row in rows]
+        seconds = [getattr(row.parts, part) if row.parts else 0.0 for row in rows]
         left.barh(names, seconds, left=begin, label=part)
         begin = [a + b for a, b in zip(begin, seconds, strict=True)]
-    for name, row, end in zip(names, rows, begin, strict=True):
-        left.annotate(f" {row.faster_than_a:.2f}x", (end, name), va="center", fontsize="small")
+    for name, row in zip(names, rows, strict=True):
+        text = f" {row.faster_than_a.median:.2f}x"
+        left.annotate(text, (row.seconds, name), va="center", fontsize="small")
     left.set_xlabel("seconds of all steps, extrapolated; times faster than A with CEM")
     left.margins(x=0.12)
     left.legend(frameon=False, fontsize="small", loc="lower right")

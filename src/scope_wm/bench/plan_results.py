@@ -2,8 +2,9 @@
 
     seconds of all steps = chunks * seconds of a chunk + images * seconds of one + seconds of the optimiser
 
-A ratio is that of two variants in the same round, so that what slows the machine for a while slows both; the
-median over rounds counts. As in the paper, everything is compared with a dense model planned with CEM.
+A ratio is that of two variants in the same round, minutes apart at most; the median over rounds counts, and
+the lowest and highest tell how far to trust it. As in the paper, everything is compared with a dense model
+planned with CEM.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def workload(planner: str, steps: int) -> Workload:
 class Round:
     """Seconds measured one after the other; `optimiser` is that of all steps, without imagining."""
 
-    gemm_rate: dict[str, float]  # GFLOP/s before the turn of each variant
+    gemm_rate: dict[str, float]  # GFLOP/s around the turn of each variant
     image: float
     images: float  # as many as the candidates of a batch of A
     optimiser: dict[str, float]
@@ -48,7 +49,7 @@ class Round:
         return self.chunk[PLAIN_A.name] + self.images if variant.encodes_each else self.chunk[variant.name]
 
     def gemm_share(self, variant: Variant, flops: float) -> float:
-        """Return the rate of a chunk of so many GFLOPs, as a share of the GEMM rate right before it."""
+        """Return the rate of a chunk of so many GFLOPs, as a share of the GEMM rate around it."""
         rate = self.gemm_rate[PLAIN_A.name if variant.encodes_each else variant.name]
         return flops / self.chunk_seconds(variant) / rate
 
@@ -67,6 +68,15 @@ class Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times faster, in the median round, the lowest and the highest."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """What one variant takes with one planner."""
 
@@ -75,13 +85,13 @@ class Row:
     chunk: int
     gflops: float  # of one candidate
     seconds: float  # of all steps, extrapolated from chunks
-    faster_than_a: float
-    faster_than_b: float
-    gemm_share: float
+    faster_than_a: Ratio
+    faster_than_b: Ratio
+    gemm_share: float | None  # None: its products are not float32
     peak_memory: int | None  # bytes
     full_step: float | None  # seconds of one measured step of 100 x 10
     full_step_expected: float  # the imagining in it, extrapolated
-    parts: Parts
+    parts: Parts | None  # None: what is compiled is one piece
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +116,7 @@ class Once:
     variant: Variant
     chunk: int
     gflops: float
-    shares: dict[str, float]  # of a chunk's time, by part
+    shares: dict[str, float] | None  # of a chunk's time without its images, by part
     peak_memory: int | None
     full_steps: dict[str, float]  # seconds by planner, of those that were affordable
 
@@ -122,9 +132,10 @@ def images_alone(variant: Variant, work: Workload) -> int:
     return 1 if variant.encodes_each else work.steps + 1
 
 
-def ratio(rounds: Sequence[Round], slow: tuple[Once, Workload], fast: tuple[Once, Workload]) -> float:
-    """Return how many times faster one is than the other: the median of the ratios of each round."""
-    return median(total_seconds(each, *slow) / total_seconds(each, *fast) for each in rounds)
+def ratio(rounds: Sequence[Round], slow: tuple[Once, Workload], fast: tuple[Once, Workload]) -> Ratio:
+    """Return how many times faster one is than the other, round by round."""
+    found = [total_seconds(each, *slow) / total_seconds(each, *fast) for each in rounds]
+    return Ratio(median=median(found), low=min(found), high=max(found))
 
 
 def rows(
@@ -141,18 +152,18 @@ def rows(
 def row(rounds: Sequence[Round], variants: dict[str, Once], once: Once, work: Workload) -> Row:
     """Return the figures of one variant with one planner."""
     own, dense_work = (once, work), workload(BASELINE, work.steps)
-    flops = once.gflops * once.chunk
-    chunk = median(each.chunk_seconds(once.variant) for each in rounds)
+    variant, flops = once.variant, once.gflops * once.chunk
+    chunk = median(each.chunk_seconds(variant) for each in rounds)
     candidates_of_step = LATER_STEPS.samples * LATER_STEPS.iterations
     return Row(
-        variant=once.variant.name,
+        variant=variant.name,
         planner=work.planner,
         chunk=once.chunk,
         gflops=once.gflops,
         seconds=median(total_seconds(each, *own) for each in rounds),
         faster_than_a=ratio(rounds, (variants[PLAIN_A.name], dense_work), own),
         faster_than_b=ratio(rounds, (variants[PLAIN_B.name], dense_work), own),
-        gemm_share=median(each.gemm_share(once.variant, flops) for each in rounds),
+        gemm_share=None if variant.int8 else median(each.gemm_share(variant, flops) for each in rounds),
         peak_memory=once.peak_memory,
         full_step=once.full_steps.get(work.planner),
         full_step_expected=candidates_of_step / once.chunk * chunk,
@@ -160,10 +171,17 @@ def row(rounds: Sequence[Round], variants: dict[str, Once], once: Once, work: Wo
     )
 
 
-def parts(rounds: Sequence[Round], once: Once, work: Workload) -> Parts:
+def parts(rounds: Sequence[Round], once: Once, work: Workload) -> Parts | None:
     """Divide the seconds of all steps."""
-    imagining = work.candidates / once.chunk * median(each.chunk_seconds(once.variant) for each in rounds)
+    if once.shares is None:
+        return None
+    chunks, image, images = (
+        work.candidates / once.chunk,
+        median(each.image for each in rounds),
+        median(each.images for each in rounds) if once.variant.encodes_each else 0.0,
+    )
+    imagining = chunks * (median(each.chunk_seconds(once.variant) for each in rounds) - images)
     seconds = {part: share * imagining for part, share in once.shares.items()}
     seconds["rest"] = imagining - sum(seconds.values())
-    seconds["encode"] += images_alone(once.variant, work) * median(each.image for each in rounds)
+    seconds["encode"] += images_alone(once.variant, work) * image + chunks * images
     return Parts(**seconds, optimiser=median(each.optimiser[work.planner] for each in rounds))

@@ -1,7 +1,7 @@
 """Measuring how long planning takes: the best chunks first, then rounds in which every variant has its turn.
 
 A chunk of candidates is the unit, for a full step of the slow variants would take hours. In its turn a
-variant imagines chunks for some seconds, right after the machine's GEMM rate is measured; both vary from
+variant imagines chunks for some seconds, between two measurements of the machine's GEMM rate: both vary from
 minute to minute. The encoding of an image and the optimiser's own time are measured in every round as well. A
 full step is measured too where the time that is left allows it, to show what the extrapolation is worth.
 """
@@ -26,6 +26,7 @@ from scope_wm.planning.search import Cost, Limits, standard_start
 
 Action = tuple[int, int]  # the horizon and the width of world-model actions
 TURN_SECONDS = 10.0  # that a variant takes at least, by imagining chunk after chunk
+CPU = torch.device("cpu")
 STEP_CANDIDATES = LATER_STEPS.samples * LATER_STEPS.iterations
 
 
@@ -89,11 +90,11 @@ def measured_round(
 
 
 def turn(cost: Cost, size: int, action: Action) -> tuple[float, float]:
-    """Return the GEMM rate, and right after it the median time of a chunk."""
-    rate, budget, times = gemm_rate(torch.device("cpu")), Budget(TURN_SECONDS), list[float]()
+    """Return the GEMM rate, the mean of before and after, and the median time of a chunk."""
+    before, budget, times = gemm_rate(CPU), Budget(TURN_SECONDS), list[float]()
     while not times or budget.left() > 0:
         times.append(chunk_seconds(cost, size, action))
-    return rate, median(times)
+    return (before + gemm_rate(CPU)) / 2, median(times)
 
 
 def optimiser_seconds(planner: str, action: Action, steps: int) -> float:

@@ -29,10 +29,8 @@ class Int8Linear(nn.Linear):
 
 
 def use_int8(model: WorldModel) -> None:
-    """Let the linear layers of the transformer and of the background update multiply in int8, for good."""
-    for part in (model.predictor.transformer, model.background):
-        assert isinstance(part, nn.Module)
-        for parent in list(part.modules()):
-            for name, layer in list(parent.named_children()):
-                if type(layer) is nn.Linear:
-                    setattr(parent, name, Int8Linear(layer))
+    """Let the linear layers of the transformer multiply in int8, for good; elsewhere it gains nothing."""
+    for parent in list(model.predictor.transformer.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.Linear:
+                setattr(parent, name, Int8Linear(layer))

@@ -1,5 +1,6 @@
 """Which model to plan with, and how a learned one is loaded: one way for the robot, `evaluate` and `plan`."""
 
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -19,7 +20,7 @@ from scope_wm.types import UsageError
 
 SIMULATOR = "simulator"
 AUTO = "auto"
-OF_LEARNED_MODELS = ("encoder", "k", "alpha", "precision", "compile")
+OF_LEARNED_MODELS = ("encoder", "k", "allow_other_k", "alpha", "precision", "compile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class ModelSettings:
     alpha: float | None = None
     """weight of proprio in the cost; None: 0 for point_maze, else 1"""
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
-    """of the model's products: bfloat16 helps on GPUs, int8 is for processors; both round"""
+    """of the model's products: bfloat16 helps on GPUs, int8 is for processors and rounds by chunks"""
     compile: bool = False
     """compile the model, which takes a minute or two at the first search, and again for other chunks"""
 
@@ -52,7 +53,8 @@ class ModelSettings:
         if self.simulated:
             given = (n for n in OF_LEARNED_MODELS if getattr(self, n) != getattr(ModelSettings, n))
             for name in given:
-                raise UsageError(f"--model {SIMULATOR} takes no --{name}: its cost is the path left")
+                option = name.replace("_", "-")
+                raise UsageError(f"--model {SIMULATOR} takes no --{option}: it is no learned model")
             if self.device not in (AUTO, "cpu"):
                 raise UsageError(f"--model {SIMULATOR} runs on the processor, got --device {self.device}")
 
@@ -99,6 +101,8 @@ def chosen_rollout(model: WorldModel, settings: ModelSettings, device: torch.dev
     """Return the model's rollout, compiled and in the precision that was asked for."""
     if isinstance(model.background, Ignored) and (settings.compile or settings.precision == "bfloat16"):
         raise UsageError("a model of a subset of the patches runs in float32 or int8, and not compiled")
+    if settings.compile and device.type == "cpu" and shutil.which("c++") is None:
+        raise UsageError("--compile needs a C++ compiler on a processor: install g++ or clang")
     if settings.precision == "int8":
         if device.type != "cpu":
             raise UsageError(f"expected --device cpu for --precision int8, got {device}")

@@ -26,5 +26,5 @@ def parse_bytes(text: str) -> int:
 def fair_share(device: torch.device, processes: int = 1) -> int:
     """Return each process's part of half a GPU's memory; on a processor, one core's of half the machine's."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[1] // (2 * processes))
+        return torch.cuda.get_device_properties(device).total_memory // (2 * processes)
     return int(psutil.virtual_memory().total // (2 * (os.cpu_count() or 1)))

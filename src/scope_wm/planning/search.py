@@ -101,7 +101,7 @@ class Limits:
         """Bring actions within the bounds."""
         if self.low is None and self.high is None:
             return actions
-        low, high = (None if end is None else end.to(actions.device) for end in (self.low, self.high))
+        low, high = (None if end is None else moved(end, actions.device) for end in (self.low, self.high))
         return actions.clamp(low, high)
 
     def at_a_time(self, cost: Cost, candidates: Float[Tensor, "B S L A"]) -> int:
@@ -234,7 +234,14 @@ def normal(
     if len(generators) != len(like):
         raise ValueError(f"expected a generator for each of {len(like)} problems, got {len(generators)}")
     drawn = [torch.randn(tuple(shape), generator=g, device=g.device, dtype=like.dtype) for g in generators]
-    return torch.stack(drawn).to(like.device)
+    return moved(torch.stack(drawn), like.device)
+
+
+def moved(drawn: Tensor, device: torch.device) -> Tensor:
+    """Move what was drawn to a device, without waiting for what a GPU is still doing."""
+    if device.type == "cuda" and drawn.device.type == "cpu":
+        drawn = drawn.pin_memory()
+    return drawn.to(device, non_blocking=True)
 
 
 def lowest(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:
