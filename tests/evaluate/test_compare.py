@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from scope_wm.cli import main
-from scope_wm.evaluate.compare import compare_records, verdict
+from scope_wm.evaluate.compare import compare_records, times_compare, verdict
 from scope_wm.evaluate.instances import InstanceRecord
-from scope_wm.evaluate.run import run_config
+from scope_wm.evaluate.run import read_run, run_config
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import summarise
 from scope_wm.files import write_json
@@ -108,6 +108,16 @@ def test_what_else_differs_is_named_and_times_are_qualified(
         "do not compare",
     ):
         assert text in shown
+
+
+def test_times_of_a_run_whose_workers_changed_compare_with_no_other(saved: Callable[..., Path]) -> None:
+    paths = [saved(name, FIRST) for name in ("first", "other")]
+    first, other = map(read_run, paths)
+    assert times_compare(first, other)
+    for run in (first, other):
+        run.config["settings"]["workers"] = "1, then 2"
+    assert times_compare(first, first)
+    assert not times_compare(first, other)
 
 
 def test_runs_of_different_length_are_compared_on_what_they_share(

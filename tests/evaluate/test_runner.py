@@ -20,7 +20,7 @@ from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
 from scope_wm.evaluate.instances import InstanceRecord, problem_source
 from scope_wm.evaluate.models import simulator_scale
-from scope_wm.evaluate.run import is_evaluated, read_records, read_run
+from scope_wm.evaluate.run import is_evaluated, read_records, read_run, workers_text
 from scope_wm.evaluate.runner import Job, Turns, jobs, run, solve_instances
 from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings
 from scope_wm.evaluate.statistics import wilson
@@ -103,7 +103,26 @@ def test_two_workers_give_the_records_of_one_and_a_run_grows(tmp_path: Path, fin
     run(settings(out, workers=2))
     assert timeless([*read_records(out).values()]) == timeless([*read_records(finished).values()])
     assert json.loads((out / "summary.json").read_text())["instances"] == INSTANCES
-    assert json.loads((out / "config.json").read_text())["settings"]["instances"] == INSTANCES
+    asked = json.loads((out / "config.json").read_text())["settings"]
+    assert (asked["instances"], asked["workers"]) == (INSTANCES, "1, then 2")
+
+
+def test_every_number_of_workers_is_told_in_turn() -> None:
+    assert workers_text(1, 1) == 1
+    assert workers_text(1, 2) == "1, then 2"
+    assert workers_text("1, then 2", 2) == "1, then 2"
+    assert workers_text("1, then 12", 2) == "1, then 12, then 2"
+
+
+def test_an_unfinished_run_goes_on_to_all_that_it_was_begun_for(tmp_path: Path, finished: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    (out / "summary.json").unlink()
+    lines = (out / "instances.jsonl").read_text().splitlines(keepends=True)
+    (out / "instances.jsonl").write_text("".join(lines[:-1]))
+    assert not is_evaluated(settings(out, instances=1))
+    run(settings(out, instances=1))
+    assert timeless([*read_run(out).records.values()]) == timeless([*read_records(finished).values()])
 
 
 def test_a_killed_run_goes_on_to_the_same_records(tmp_path: Path, finished: Path) -> None:
@@ -178,8 +197,10 @@ def test_a_run_goes_beside_its_model_unless_it_is_told_where(tmp_path: Path) -> 
 
 def test_a_finished_run_is_left_alone(finished: Path) -> None:
     before = content(finished)
-    run(settings(finished))
-    assert content(finished) == before
+    for asked in (settings(finished), settings(finished, instances=INSTANCES - 1, workers=2)):
+        assert is_evaluated(asked)
+        assert run(asked).instances == INSTANCES
+        assert content(finished) == before
 
 
 @pytest.mark.usefixtures("threads")

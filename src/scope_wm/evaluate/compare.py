@@ -89,9 +89,12 @@ def differences(first: Run, other: Run) -> list[str]:
 
 
 def times_compare(first: Run, other: Run) -> bool:
-    """Tell whether two runs were made alike, as far as time is concerned."""
+    """Tell whether two runs were made alike, as far as time is concerned.
+
+    If numbers of workers took turns, nobody knows which instance was whose: its times are like no other's.
+    """
     ours, theirs = ((run.config["machine"], run.config["settings"]["workers"]) for run in (first, other))
-    return ours == theirs
+    return first is other or (ours == theirs and isinstance(ours[1], int))
 
 
 def pair(runs: Sequence[Run]) -> list[list[InstanceRecord]]:

@@ -33,6 +33,7 @@ PACKAGES = (
     "transformers",
 )
 FREE = {"out", "workers", "instances", "model", "encoder", "problems_from"}  # these go by hash, or may differ
+THEN = ", then "  # between the numbers of workers of a run that another number went on with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +70,25 @@ def prepare(path: Path, config: dict[str, Any]) -> None:
         write_json(path / CONFIG, config)
         return
     old = expect_same(path, config)
-    wanted = config["settings"]["instances"]
-    if len(read_records(path)) < wanted:
+    before, now, done = old["settings"], config["settings"], len(read_records(path))
+    after: dict[str, Any] = before | {"instances": max(before["instances"], now["instances"])}
+    if done < after["instances"]:
         expect_same_surroundings(path, old, config)
+        after["workers"] = workers_text(before["workers"], now["workers"]) if done else now["workers"]
     sweep(path)
-    if wanted > old["settings"]["instances"]:
+    if after["instances"] > before["instances"]:
         (path / SUMMARY).unlink(missing_ok=True)
-        write_json(path / CONFIG, old | {"settings": old["settings"] | {"instances": wanted}})
+    if after != before:
+        write_json(path / CONFIG, old | {"settings": after})
+
+
+def workers_text(before: int | str, now: int) -> int | str:
+    """Return how many workers made instances so far, and how many make the others, if that is new."""
+    return before if str(before).rpartition(THEN)[-1] == str(now) else f"{before}{THEN}{now}"
 
 
 def is_evaluated(settings: EvaluateSettings) -> bool:
-    """Tell whether a run is finished; refuse one of other settings."""
+    """Tell whether a run is finished, with as many instances or more; refuse one of other settings."""
     if not (settings.path / CONFIG).is_file():
         return False
     old = expect_same(settings.path, run_config(settings))
@@ -109,7 +118,7 @@ def run_config(settings: EvaluateSettings) -> dict[str, Any]:
 
 
 def expect_same(path: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of the run that is there; refuse one of other settings or with more instances."""
+    """Return the config of the run that is there; refuse one of other settings."""
     old = read_config(path)
     for name, value in comparable(config).items():
         if (before := comparable(old).get(name)) != value:
@@ -117,9 +126,6 @@ def expect_same(path: Path, config: dict[str, Any]) -> dict[str, Any]:
                 f"{path} was evaluated with {name} {before}, not {value}: "
                 f"choose another --out, or the same {name}"
             )
-    had, wanted = old["settings"]["instances"], config["settings"]["instances"]
-    if wanted < had:
-        raise MadeOtherwise(f"{path} has {had} instances: expected as many or more, got {wanted}")
     return old
 
 

@@ -17,7 +17,7 @@ from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.evaluate.instances import InstanceRecord, instance_seed, problem_source, run_instance
 from scope_wm.evaluate.memory import PeakMemory
 from scope_wm.evaluate.models import simulator_scale
-from scope_wm.evaluate.run import SUMMARY, append, is_complete, read_records, writing
+from scope_wm.evaluate.run import SUMMARY, append, is_complete, read_config, read_records, writing
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
@@ -68,10 +68,10 @@ def run(settings: EvaluateSettings) -> Summary:
     if len(read_records(path)) < settings.count and not settings.simulated:
         load_latent_model(settings.model, settings.task)  # what is wrong with it is said before any writing
     with writing(settings) as file:
-        done = read_records(path)
-        pending = [instance for instance in range(settings.count) if instance not in done]
+        done, count = read_records(path), read_config(path)["settings"]["instances"]  # it may be a longer run
+        pending = [instance for instance in range(count) if instance not in done]
         if pending:
-            with progress("instances", settings.count, len(done)) as advance:
+            with progress("instances", count, len(done)) as advance:
 
                 def report(record: InstanceRecord) -> None:
                     append(file, record)

@@ -149,8 +149,8 @@ class EvaluateSettings:
     """Solve problems of a task with a model and a planner, and say how well that went.
 
     Instance i has seed 99 i + 1. After an interruption the same command goes on; with more instances it
-    makes a finished run grow. Results do not depend on the number of workers (on a GPU, which they share,
-    but for rounding); times may.
+    makes a finished run grow, with fewer it leaves it as it is. Results do not depend on the number of
+    workers (on a GPU, which they share, but for rounding); times may.
 
     Example: scope-wm evaluate --task push_t --model runs/push_t-lite/sparse-k98 --planner eb-cem
     """
