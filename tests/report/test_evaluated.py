@@ -59,6 +59,8 @@ def test_what_differs_from_the_protocol_is_told(evaluated: Make) -> None:
     assert evaluated().deviations() == []
     told = evaluated(horizon=2, max_steps=1, samples=100, elites=20).deviations()
     assert told == ["elites 20", "horizon 2", "max steps 1"]
+    assert evaluated(elites=10, samples=100, max_seconds=2.0).deviations() == ["max seconds 2.0"]
+    assert evaluated(chunk=7, max_memory="2GB").deviations() == ["chunk 7", "max memory 2GB"]
     one = evaluated()
     one.settings.update(alpha=0.5, seed=3, problems_from="data", max_seconds=2.0, precision="int8")
     assert set(one.deviations()) == {
@@ -81,6 +83,10 @@ def test_a_preset_is_known_by_sizes_and_training(evaluated: Make) -> None:
         header = evaluated(k=k).header
         assert header is not None
         assert (preset_of(header), preset_text(header)) == ("lite", "lite")
+        header["made"]["settings"]["select_by"] = "planning"
+        assert preset_text(header) == "lite sizes"
+        header["made"]["settings"]["select_by"] = "rollout"
+        assert preset_text(header) == "lite"
         header["made"]["settings"]["fit"]["batch"] += 1
         assert (preset_of(header), preset_text(header)) == (None, "lite sizes")
         header["model"]["history"] = 2

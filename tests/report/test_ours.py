@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from scope_wm.report.evaluated import Evaluated
 from scope_wm.report.ours import COLUMNS, Ours, evaluations_section, ours_of
 from scope_wm.report.page import Notes, Table
@@ -48,19 +50,66 @@ def test_times_are_compared_on_one_machine_only(evaluated: Make) -> None:
     assert Ours(found=[one, alike]).faster(one) == "5.00x"
     assert Ours(found=[one, other]).faster(one) == "-"
     assert Ours(found=[one]).faster(one) == "-"
+    assert Ours(found=[one, other, alike]).faster(one) == "5.00x"  # the first is not the better yardstick
+
+
+def test_times_are_those_of_problems_that_both_have(evaluated: Make) -> None:
+    one, longer = evaluated(), dense(evaluated, count=100)
+    for instance, record in longer.run.records.items():
+        longer.run.records[instance] = replace(record, plan_seconds=10.0 if instance < 50 else 90.0)
+    assert Ours(found=[one, longer]).faster(one) == "5.00x"
 
 
 def test_a_dense_model_of_other_sizes_is_no_yardstick(evaluated: Make) -> None:
     one, other = evaluated(), dense(evaluated)
+    assert one.header is not None
     assert other.header is not None
     other.header["model"]["history"] = 2
     assert Ours(found=[one, other]).dense_of(one) is None
+    one.header["model"]["history"] = 3  # both are no preset's, and not the same
+    assert one.preset == other.preset
+    assert Ours(found=[one, other]).dense_of(one) is None
+    one.header["model"]["history"] = 2
+    assert Ours(found=[one, other]).dense_of(one) is other
+
+
+@pytest.mark.parametrize("unlike", [{"max_steps": 1}, {"horizon": 2}, {"max_seconds": 1.0}])
+def test_a_dense_model_on_other_terms_is_no_yardstick(evaluated: Make, unlike: dict[str, object]) -> None:
+    usual, unusual = dense(evaluated), dense(evaluated, **unlike)
+    for one, yardstick, other in (
+        (evaluated(), usual, unusual),
+        (evaluated(**unlike), unusual, usual),
+    ):
+        assert Ours(found=[one, other]).dense_of(one) is None
+        assert Ours(found=[one, other, yardstick]).dense_of(one) is yardstick
+
+
+def test_what_is_unusual_of_the_sparse_model_alone_is_what_is_compared(evaluated: Make) -> None:
+    one, plain, rounded = evaluated(), dense(evaluated), dense(evaluated)
+    rounded.settings["precision"] = "int8"
+    assert Ours(found=[one, rounded]).dense_of(one) is None
+    one.settings["precision"] = "int8"
+    assert Ours(found=[one, plain]).dense_of(one) is plain
+    assert Ours(found=[one, plain, rounded]).dense_of(one) is rounded
 
 
 def test_memory_is_relative_to_the_dense_models(evaluated: Make) -> None:
     one = evaluated(memory=2**20)
     assert Ours(found=[one, dense(evaluated, memory=8 * 2**20)]).memory_share(one) == "12 %"
     assert Ours(found=[one, dense(evaluated, memory=None)]).memory_share(one) == "-"
+    assert Ours(found=[one, dense(evaluated, cores=8)]).memory_share(one) == "-"
+    limited = evaluated(chunk=10)
+    assert Ours(found=[limited, dense(evaluated)]).memory_share(limited) == "-"
+    assert Ours(found=[limited, dense(evaluated, chunk=10)]).memory_share(limited) == "100 %"
+
+
+def test_sizes_that_are_no_presets_are_numbered_if_there_are_several(evaluated: Make) -> None:
+    found = [evaluated() for _ in range(3)]
+    for one, history in zip(found, (2, 3, 2), strict=True):
+        assert one.header is not None
+        one.header["model"]["history"] = history
+    told = [[Ours(found=some).preset_text(one) for one in some] for some in (found, found[:1])]
+    assert told == [["own sizes 1", "own sizes 2", "own sizes 1"], ["own sizes"]]
 
 
 def test_machines_are_numbered_and_named_once(evaluated: Make) -> None:

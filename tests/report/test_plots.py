@@ -71,15 +71,25 @@ def test_memory_that_was_not_measured_is_not_drawn(evaluated: Make) -> None:
     assert not any("memory" in media.caption for media in plots(Ours(found=unmeasured)))
 
 
-def test_tasks_and_presets_do_not_share_a_plot(evaluated: Make) -> None:
-    wall, other = evaluated("wall"), evaluated()
-    assert other.header is not None
-    other.header["model"]["history"] = 2
+def test_what_was_not_made_alike_does_not_share_a_plot(evaluated: Make) -> None:
+    wall, other, another = evaluated("wall"), evaluated(), evaluated()
+    for one, history in ((other, 2), (another, 3)):
+        assert one.header is not None
+        one.header["model"]["history"] = history
     assert list(groups(Ours(found=[evaluated(), wall, other]))) == [
         "push_t, lite",
         "wall, lite",
         "push_t, own",
     ]
+    found = [evaluated(), evaluated(k=98, cores=8), evaluated(max_steps=1), other, another]
+    assert list(groups(Ours(found=found))) == [
+        "push_t, lite, machine 1",
+        "push_t, lite, machine 2",
+        "push_t, lite, machine 1, max steps 1",
+        "push_t, own sizes 1, machine 1",
+        "push_t, own sizes 2, machine 1",
+    ]
+    assert plots(Ours(found=found)) == []
 
 
 def test_ablations_are_left_to_the_tables() -> None:

@@ -24,17 +24,21 @@ from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.world_model import TokenConfig
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.objective import proprio_weight
+from scope_wm.planning.search import DEADLINE_CHUNK
 from scope_wm.presets import PRESETS, Preset
 from scope_wm.records import to_json
 from scope_wm.report.run_directory import evaluations
 from scope_wm.tasks import TASKS
 
 DENSE, DISTILLED, FOREGROUND_DELTA, COPY = "every-token", "distilled", "foreground-delta", "copy"
+IGNORED = "ignored"  # the background, in Sparse Imagination
+DRAWN = ("random", "latin-hypercube")  # selectors that draw anew every time
 NUM_TOKENS = 196  # of the paper's models, and of ours
 CEM, EB_CEM = "cem", "eb-cem"
 SAMPLES = LATER_STEPS.samples
-# Settings that a setup tells, or that do not change a result.
-TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples", "chunk", "max_memory"}
+OWN_SIZES = "own sizes"
+# Settings that a setup tells, or where the model was.
+TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,11 @@ class Evaluated:
         return SIMULATOR if self.run.config["model_digest"] == SIMULATOR else "model not recorded"
 
     @property
+    def sizes(self) -> tuple[Any, ...] | None:
+        """Return the sizes of the model, by which different ones are told apart."""
+        return None if self.header is None else sizes_of(self.header["model"])
+
+    @property
     def protocol(self) -> "Evaluated":
         """Return the instances of the paper's protocol: the first ones, if there are more."""
         count = protocol_of(self.task).instances
@@ -148,6 +157,8 @@ class Evaluated:
             if option.name not in TOLD
         }
         usual |= {
+            "elites": LATER_STEPS.elites,
+            "chunk": None if self.settings.get("max_seconds") is None else DEADLINE_CHUNK,
             "max_steps": protocol_of(self.task).max_steps,
             "alpha": proprio_weight(self.task),
             "seed": 0,
@@ -186,7 +197,8 @@ def is_evaluation(run: Path) -> bool:
 
 def preset_text(header: dict[str, Any]) -> str:
     """Return the preset of a model; of one that was trained otherwise, the preset that has its sizes."""
-    return preset_of(header) or f"{sized_as(header) or 'own'} sizes"
+    name = sized_as(header)
+    return preset_of(header) or (f"{name} sizes" if name else OWN_SIZES)
 
 
 def preset_of(header: dict[str, Any]) -> str | None:
@@ -195,26 +207,28 @@ def preset_of(header: dict[str, Any]) -> str | None:
     if name is None:
         return None
     preset, dense_model = PRESETS[name](header["model"]["task"]), header["model"]["selector"]["kind"] == DENSE
-    trained = to_json(preset.teacher if dense_model else preset.sparse)
-    return name if header.get("made", {}).get("settings", {}).get("fit") == trained else None
+    fit = preset.teacher if dense_model else preset.sparse
+    trained = {"select_by": "rollout"} | header.get("made", {}).get("settings", {})
+    return name if (trained.get("fit"), trained["select_by"]) == (to_json(fit), "rollout") else None
 
 
 def sized_as(header: dict[str, Any]) -> str | None:
     """Return the preset that has the sizes of a model, if there is one."""
     model = header["model"]
     for name, preset in PRESETS.items():
-        if _sizes(model) == _preset_sizes(model["task"], preset(model["task"])):
+        if sizes_of(model) == _preset_sizes(model["task"], preset(model["task"])):
             return name
     return None
 
 
-def _sizes(model: dict[str, Any]) -> tuple[Any, ...]:
+def sizes_of(model: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the sizes that a preset fixes of a model, from its config."""
     source, tokens = model["encoder"]["config"]["source"], model["tokens"]
     return (
         _encoder_size(source, tokens["visual"]),
         tokens["embedding"],
         model["history"],
-        model["transformer"],
+        tuple(sorted(model["transformer"].items())),
         model["output"],
     )
 
@@ -223,7 +237,8 @@ def _preset_sizes(task: str, preset: Preset) -> tuple[Any, ...]:
     model = preset.model
     history = model.history or (TASKS[task].history if task in TASKS else None)
     encoder = _encoder_size(preset.encoder.source, TokenConfig.visual)
-    return encoder, model.embedding, history, to_json(model.transformer), model.output
+    transformer = tuple(sorted(to_json(model.transformer).items()))
+    return encoder, model.embedding, history, transformer, model.output
 
 
 def _encoder_size(source: str, visual: int) -> str | int:

@@ -1,5 +1,6 @@
 """Our own evaluations: looked up by what was evaluated, compared with the dense model, and all in a table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from scope_wm.evaluate.compare import compare_records, pair, times_compare
 from scope_wm.evaluate.summary import success_of, success_text
-from scope_wm.report.evaluated import DENSE, Evaluated, Setup, dense
+from scope_wm.report.evaluated import DENSE, OWN_SIZES, Evaluated, Setup, dense
 from scope_wm.report.page import Notes, Section, Table
 from scope_wm.tasks import TASKS
 
@@ -29,11 +30,14 @@ COLUMNS = (
 )
 MIB = 2**20
 UNKNOWN = "-"
+TERMS = ("max_steps", "horizon", "max_seconds")  # of a comparison
+LIMITS = ("chunk", "max_memory")  # of memory
 NOTES = [
     "Result: the share of solved problems with Wilson's 95 % interval. Of Rope and Granular, which have no "
     "rule of success: the mean final Chamfer distance with its bootstrap interval; lower is better. Where "
-    "more instances were solved than the paper's protocol has, its first ones come first, then all.",
-    "p: McNemar's exact test of success on the same problems against the dense model with CEM.",
+    "more instances were evaluated than the paper's protocol has, its first ones come first, then all.",
+    "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
+    "sizes, with as many steps, as long plans and as much time.",
     "Plan time: of all searches of a problem until it is solved or the steps are over, in the mean.",
     "Samples: candidates of an iteration at the first and at later steps of control.",
 ]
@@ -56,30 +60,46 @@ class Ours:
 
     def made_with(self, one: Evaluated) -> str:
         """Return preset and machine, and in what the evaluation differs from the paper's."""
-        machine = f"machine {self.machines.index(machine_of(one)) + 1}"
-        return ", ".join([one.preset, machine, *one.deviations()])
+        return ", ".join([self.preset_text(one), self.machine_text(one), *one.deviations()])
+
+    def preset_text(self, one: Evaluated) -> str:
+        """Return the preset; sizes that are no preset's are numbered, if there are several."""
+        others = list(dict.fromkeys(other.sizes for other in self.found if other.preset == OWN_SIZES))
+        several = one.preset == OWN_SIZES and len(others) > 1
+        return f"{OWN_SIZES} {others.index(one.sizes) + 1}" if several else one.preset
+
+    def machine_text(self, one: Evaluated) -> str:
+        """Return the machine by its number."""
+        return f"machine {self.machines.index(machine_of(one)) + 1}"
 
     def dense_of(self, one: Evaluated) -> Evaluated | None:
-        """Return the dense model with CEM on the same problems and of the same sizes, if it was evaluated."""
-        for other in self.of(dense(one.task)):
-            same_sizes = other.preset.split()[0] == one.preset.split()[0]
-            same_problems = other.run.config["data_digest"] == one.run.config["data_digest"]
-            if same_sizes and same_problems:
-                return other
-        return None
+        """Return the dense model with CEM on the same problems and of the same sizes, if it was evaluated.
+
+        Both had as many steps, as long plans and as much time, and what else was unusual of the dense one was
+        so of both. Of several it is one whose times compare, if there is such a one.
+        """
+        able = [other for other in self.of(dense(one.task)) if is_yardstick(other, one)]
+
+        def unlike(other: Evaluated) -> tuple[bool, bool]:
+            return not times_compare(other.run, one.run), other.deviations() != one.deviations()
+
+        return min(able, key=unlike, default=None)
 
     def faster(self, one: Evaluated) -> str:
         """Return how many times less time planning takes than with the dense model, made alike."""
         yardstick = self.dense_of(one)
         if yardstick is None or not times_compare(yardstick.run, one.run):
             return UNKNOWN
-        return f"{plan_seconds(yardstick) / plan_seconds(one):.2f}x"
+        return f"{1 / compare_records(*pair([yardstick.run, one.run])).time_ratio:.2f}x"
 
     def memory_share(self, one: Evaluated) -> str:
-        """Return the peak memory relative to the dense model's."""
+        """Return the peak memory relative to the dense model's, made alike and with the same limits."""
         yardstick = self.dense_of(one)
-        own, whole = (x and x.run.summary["peak_memory"] for x in (one, yardstick))
-        return f"{100 * own / whole:.0f} %" if own and whole else UNKNOWN
+        if yardstick is None or not alike(yardstick, one, LIMITS):
+            return UNKNOWN
+        own, whole = (each.run.summary["peak_memory"] for each in (one, yardstick))
+        known = own and whole and times_compare(yardstick.run, one.run)
+        return f"{100 * own / whole:.0f} %" if known else UNKNOWN
 
     def p_against_dense(self, one: Evaluated) -> str:
         """Return the p-value of equal success, by problems that both were evaluated on."""
@@ -88,6 +108,21 @@ class Ours:
             return ""
         first, other = pair([yardstick.run, one.run])
         return f"{compare_records(first, other).p_success:.2g}"
+
+
+def is_yardstick(yardstick: Evaluated, one: Evaluated) -> bool:
+    """Tell whether an evaluation of a dense model was on the same terms as another."""
+    return (
+        yardstick.run.config["data_digest"] == one.run.config["data_digest"]
+        and yardstick.sizes == one.sizes
+        and alike(yardstick, one, TERMS)
+        and set(yardstick.deviations()) <= set(one.deviations())
+    )
+
+
+def alike(first: Evaluated, other: Evaluated, names: Sequence[str]) -> bool:
+    """Tell whether some settings of two evaluations are the same."""
+    return all(first.settings.get(name) == other.settings.get(name) for name in names)
 
 
 def ours_of(found: list[Evaluated]) -> Ours:

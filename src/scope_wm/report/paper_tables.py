@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from scope_wm.report.evaluated import CEM, COPY, EB_CEM, FOREGROUND_DELTA, NUM_TOKENS, Evaluated, Setup
+from scope_wm.report.evaluated import (
+    CEM,
+    COPY,
+    EB_CEM,
+    FOREGROUND_DELTA,
+    IGNORED,
+    NUM_TOKENS,
+    Evaluated,
+    Setup,
+)
 from scope_wm.report.evaluated import dense as dense_setup
 from scope_wm.report.evaluated import scope as scope_setup
 from scope_wm.report.ours import UNKNOWN, Ours, model_text, peak_memory, plan_time
@@ -26,7 +35,6 @@ TASK_OF = {
     "Granular": "granular",
 }
 PLANNER_OF = {"CEM": CEM, "EB-CEM": EB_CEM}
-IGNORED = "ignored"  # the background, in Sparse Imagination
 SCOPE_KS = {"Scope-WM (Fast)": 98, "Scope-WM (Faster)": 32}
 SELECTIONS = {"random": "random", "DRS": "distilled", "motion": "motion"}
 BACKGROUNDS = {"copy": COPY, "FDBU": FOREGROUND_DELTA, "cross-attention": "cross-attention"}

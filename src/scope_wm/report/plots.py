@@ -1,4 +1,4 @@
-"""Plots of evaluations, for each task and preset: success against plan time, memory, tokens and planner.
+"""Plots of evaluations that were made alike: success against plan time, memory, tokens and planner.
 
 They are SVG with dark lines on white, readable at the width of a phone. Bars are 95 % intervals.
 """
@@ -43,11 +43,17 @@ def plots(ours: Ours) -> list[Media]:
 
 
 def groups(ours: Ours) -> dict[str, Shown]:
-    """Return the evaluations of dense models and of the paper's method by task and preset."""
+    """Return the evaluations of dense models and of the paper's method, those together that were made alike.
+
+    Alike are task, sizes, machine, workers, and every setting that is not the protocol's.
+    """
     found: dict[str, Shown] = {}
     for one in ours.found:
         if one.setup is not None and is_method(one.setup):
-            found.setdefault(f"{one.task}, {one.preset.split()[0]}", []).append((one.setup, one))
+            machine = [ours.machine_text(one)] if len(ours.machines) > 1 else []
+            sizes = ours.preset_text(one).removesuffix(" sizes")
+            alike = one.task, sizes, *machine, *one.deviations()
+            found.setdefault(", ".join(alike), []).append((one.setup, one))
     return found
 
 
