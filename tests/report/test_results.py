@@ -8,6 +8,7 @@ from scope_wm.evaluate.run import comparable, read_config, read_run, run_config
 from scope_wm.evaluate.runner import Job, solve_instances
 from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings
 from scope_wm.evaluate.statistics import wilson
+from scope_wm.evaluate.summary import SIMULATOR_NOTE
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.results import ResultsSettings, results
 
@@ -61,4 +62,4 @@ def test_the_committed_runs_are_small_and_name_no_place_of_a_machine() -> None:
     assert sum(file.stat().st_size for path in RUNS for file in path.iterdir()) < 200_000
     for path in RUNS:
         assert not Path(read_config(path)["settings"]["out"]).is_absolute()
-        assert json.loads((path / "summary.json").read_text())["notes"]
+        assert json.loads((path / "summary.json").read_text())["notes"] == [SIMULATOR_NOTE]
