@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from scope_wm.report.evaluated import Evaluated, read_evaluations
 from scope_wm.report.replay import instances_to_show, most_telling, replay
@@ -19,6 +20,14 @@ def test_a_replay_is_what_was_measured(tiny_run: Path, number: int) -> None:
     assert shown.task.distance(outcome.problem.start, outcome.problem.goal) == record.start_distance
     assert shown.task.distance(outcome.state, outcome.problem.goal) == record.final_distance
     assert sum(step.samples for step in outcome.steps) == record.samples
+
+
+def test_without_the_device_of_an_evaluation_the_processor_plans(tiny_run: Path) -> None:
+    one = read_evaluations([tiny_run])[0]
+    one.settings["device"] = "cuda:99"
+    shown, record = replay(one, 0), one.run.records[0]
+    assert shown.model.device == torch.device("cpu")
+    assert shown.task.distance(shown.outcome.state, shown.outcome.problem.goal) == record.final_distance
 
 
 def test_only_a_planner_with_a_bank_has_one(tiny_run: Path) -> None:

@@ -25,6 +25,7 @@ from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan
 from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, Evaluated
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import Task
+from scope_wm.types import UsageError
 
 Sequences = Float[Tensor, "M L A"]
 
@@ -94,7 +95,8 @@ def replay(one: Evaluated, instance: int) -> Replay:
     """Plan an instance of an evaluation once more."""
     asked, task = one.settings, find_task(one.task)()
     search: SearchSettings = _part(SearchSettings, asked)
-    model = load_latent_model(_part(ModelSettings, asked | {"model": str(one.directory)}), one.task)
+    here = {"model": str(one.directory), "device": device_here(asked["device"])}
+    model = load_latent_model(_part(ModelSettings, asked | here), one.task)
     mpc, planner = search.mpc(asked["task"], asked["seed"]), Watched(search.step_planner())
     source = asked["problems_from"]
     problem = problem_source(task, source and Path(source))(instance_seed(instance))
@@ -105,6 +107,14 @@ def replay(one: Evaluated, instance: int) -> Replay:
     return Replay(
         instance=instance, task=task, model=model, outcome=outcome, bank=bank, max_steps=mpc.max_steps
     )
+
+
+def device_here(recorded: str) -> str:
+    """Return the device of an evaluation, or the processor if this machine has no such device."""
+    try:
+        return str(ModelSettings(model="", device=recorded).resolved_device())
+    except UsageError:
+        return "cpu"
 
 
 def _part(kind: type[Any], asked: dict[str, Any]) -> Any:
