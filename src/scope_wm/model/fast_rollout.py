@@ -130,10 +130,11 @@ class NormalisedPair:
         mean, variance = moments(tokens)  # [B M 1]
         centre, spread = moments(context.unsqueeze(1))  # [B 1 1]
         both = 0.5 * (variance + spread) + 0.25 * (mean - centre).square()
-        self.scale = torch.rsqrt(both + epsilon)
-        self.shift = 0.5 * (mean + centre) * self.scale
-        self.tokens = tokens * self.scale - self.shift
+        scale = torch.rsqrt(both + epsilon)
+        shift = 0.5 * (mean + centre) * scale
+        self.tokens = tokens * scale - shift
         self.context = context
+        self.of_frame = torch.cat([scale, shift, torch.ones_like(scale)], dim=-1)  # [B M 3]
 
 
 class SplitLinear:
@@ -146,14 +147,17 @@ class SplitLinear:
         self.epsilon = norm.eps
         weight = linear.weight * norm.weight
         self.of_token, self.of_context = weight.chunk(2, dim=1)
-        self.bias = linear.weight @ norm.bias + linear.bias
+        bias = linear.weight @ norm.bias + linear.bias
+        self.same = torch.stack([-self.of_context.sum(1), bias])
 
     def __call__(self, pair: NormalisedPair) -> Float[Tensor, "B M out"]:
         """Return the map of every token with its frame's context."""
-        mapped = F.linear(pair.tokens, self.of_token, self.bias)
-        # (c - mean) / deviation differs from token to token by two numbers only.
+        # (c - mean) / deviation differs from token to token by two numbers only: W_c of it, and the bias, are
+        # [scale, shift, 1] times three rows that a frame has once.
         once = F.linear(pair.context, self.of_context).unsqueeze(1)
-        return torch.addcmul(mapped.addcmul(pair.scale, once), pair.shift, self.of_context.sum(1), value=-1)
+        frame = torch.cat([once, self.same.expand(len(once), -1, -1)], dim=1)  # [B 3 out]
+        mapped = F.linear(pair.tokens, self.of_token)
+        return mapped.baddbmm_(pair.of_frame.to(mapped.dtype), frame.to(mapped.dtype))  # autocast may round
 
 
 def moments(x: Float[Tensor, "*B D"]) -> tuple[Float[Tensor, "*B 1"], Float[Tensor, "*B 1"]]:
