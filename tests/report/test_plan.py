@@ -15,13 +15,13 @@ from scope_wm.data.problems import problem_from_store
 from scope_wm.data.split import open_splits
 from scope_wm.evaluate.instances import problem_source
 from scope_wm.evaluate.settings import SearchSettings
-from scope_wm.model.architecture import build
+from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.decoder import Decoder, DecoderConfig, to_uint8
 from scope_wm.model.rollout import rollout
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, StepRecord, observe_states, solve
-from scope_wm.report.plan import kept_tokens, verdict
+from scope_wm.report.plan import kept_tokens, scenes, verdict
 from scope_wm.report.plan_video import (
     AMBER,
     GAP,
@@ -159,6 +159,29 @@ def test_the_end_is_what_the_decoder_draws_of_the_last_imagined_frame(run_direct
         assert np.abs(shown - enlarged(image)[4:-4, 4:-4]).mean() < 4
         previous = now.visual
     assert np.abs(panel(frames[0], 2) - panel(frames[30], 2)).mean() > 0.1
+
+
+def test_a_model_of_some_patches_has_no_end_to_draw(
+    run_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TrainedModel.from_pretrained(run_directory / "sparse-k50").config
+    selector, background = SelectorConfig(kind="random", k=50), BackgroundConfig(kind="ignored")
+    config = replace(config, selector=selector, background=background)
+    directory = run_directory / "subset-k50"
+    TrainedModel(config=config, world_model=build(config)).save_pretrained(directory)
+    words = [*PLAN, "--horizon", "2", "--model", str(directory)]
+    assert main(words) == 0
+    frames = iio.imread(run_directory / "plan" / "subset-k50-cem-0.mp4", plugin="pyav")
+    assert frames.shape[2] == 2 * MARGIN + 2 * PANEL + GAP
+    model, task = load_latent_model(ModelSettings(model=str(directory))), TASKS["wall"]()
+    planner = SearchSettings(planner="cem", samples=4, elites=2).step_planner()
+    controller = Controller(model, planner, MPCSettings(horizon=2, max_steps=1))
+    (outcome,) = solve(task, [task.sample_problem(0)], [0], controller)
+    (scene,) = scenes(task, outcome, model, Decoder.from_pretrained(run_directory / "decoder"))
+    assert (scene.imagined, scene.kept) == (None, None)
+    capsys.readouterr()
+    assert main([*words, "--decoder", str(run_directory / "decoder")]) == 2
+    assert "imagines no whole images: it takes no --decoder" in capsys.readouterr().err
 
 
 def test_a_decoder_may_be_named_and_must_fit(

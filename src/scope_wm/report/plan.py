@@ -13,6 +13,7 @@ import tyro
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from scope_wm.background import Ignored
 from scope_wm.data.play import write_mp4
 from scope_wm.evaluate.instances import problem_source
 from scope_wm.evaluate.models import simulator_scale
@@ -126,6 +127,10 @@ def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], 
     if chosen.simulated:
         return SimulatorModel(task, simulator_scale(settings.task, settings.problems_from)), None
     model = load_latent_model(chosen, settings.task)
+    if not imagines_frames(model):
+        if settings.decoder is not None:
+            raise UsageError(f"{chosen.model} imagines no whole images: it takes no --decoder")
+        return model, None
     beside = model_directory(chosen.model).resolve().parent / "decoder"
     directory = settings.decoder or (beside if (beside / CONFIG).is_file() else None)
     if directory is None:
@@ -138,6 +143,11 @@ def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], 
             f"has: {directory} draws {GRID**2} with {decoder.config.visual}"
         )
     return model, decoder
+
+
+def imagines_frames(model: LatentModel) -> bool:
+    """Tell whether a model imagines whole frames; one that ignores the background imagines some patches."""
+    return not isinstance(model.world_model.background, Ignored)
 
 
 def teller(task: Task, max_steps: int) -> Callable[[list[Outcome]], None]:
@@ -164,7 +174,9 @@ def scenes(task: Task, outcome: Outcome, model: PlanningModel[Any], decoder: Dec
         if isinstance(model, LatentModel):
             now, planned = model.see(observe_states(task, [state])), step.planned[None]
             kept = kept_tokens(model, now, planned, previous)
-            end = None if decoder is None else imagined_end(model, decoder, now, planned, previous)
+            end = None
+            if decoder is not None and imagines_frames(model):
+                end = imagined_end(model, decoder, now, planned, previous)
             scene, previous = replace(scene, kept=kept, imagined=end), now
         found.append(scene)
         state = step.state
