@@ -12,7 +12,7 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.report.evaluated import read_evaluations
-from scope_wm.report.run_directory import trained_stages
+from scope_wm.report.run_directory import TrainedStage, trained_stages
 from scope_wm.report.run_pictures import picture_jobs, sparsest
 from scope_wm.report.run_report import ReportSettings, run_summary, write_report
 from scope_wm.types import UsageError
@@ -83,6 +83,7 @@ def test_every_training_is_told_with_its_own_figures(tiny_run: Path, written: Pa
         assert judged == [k, *("" if error is None else f"{error:.3f}" for error in errors)]
     figures = json.loads((tiny_run / "selector" / "config.json").read_text())["made"]["figures"]
     assert f"{figures['recall_32']:.3f} of the teacher's top 32 (chance: 0.163)" in report
+    assert "- selector, in windows of training episodes that it was not distilled from: KL " in report
     figures = json.loads((tiny_run / "decoder" / "config.json").read_text())["made"]["figures"]
     assert f"- decoder: PSNR {figures['PSNR']:.1f} dB" in report
 
@@ -103,7 +104,8 @@ def test_evaluations_of_all_runs_are_told_with_their_intervals(tiny_run: Path, w
     assert summary["success"]["solved"] == 0
     ((task, model, *_, made_with),) = cells(tables_of(written), "sparse-k32-cem")
     assert (task, model) == ("wall", "K = 32")
-    assert made_with == "own sizes, machine 1, elites 2, horizon 2, max steps 2"
+    one = read_evaluations([tiny_run])[0]
+    assert made_with == ", ".join([one.preset, "machine 1", *one.deviations()])
     assert "0.0 % (0.0 to 65.8 %), 0 of 2" in tables_of(written)  # Wilson: z^2 / (2 + z^2)
     ((task, model, *_),) = cells(tables_of(written), "wall")
     assert (task, model) == ("wall", "simulator")
@@ -191,11 +193,35 @@ def test_problems_are_planned_again_only_if_videos_are_asked_for(tiny_run: Path)
 def test_the_background_is_shown_of_the_sparsest_model_like_the_papers(tiny_run: Path) -> None:
     trained = trained_stages(tiny_run)
     assert sparsest(trained) == "sparse-k32"
-    header = trained["sparse-k32"].header
-    model = header["model"] | {"selector": {"kind": "random", "k": 32}}
-    other = replace(trained["sparse-k32"], header=header | {"model": model})
-    assert sparsest(trained | {"sparse-k32": other}) == "sparse-k98"
+    assert sparsest(trained | {"sparse-k32": changed(trained["sparse-k32"], "background", "copy")}) == (
+        "sparse-k98"
+    )
     assert sparsest({"teacher": trained["teacher"]}) is None
+
+
+@pytest.mark.parametrize(("part", "kind"), [("selector", "random"), ("background", "ignored")])
+def test_a_model_that_draws_anew_or_ignores_the_background_has_no_map_of_it(
+    tiny_run: Path, part: str, kind: str
+) -> None:
+    sparse = changed(trained_stages(tiny_run)["sparse-k32"], part, kind)
+    assert sparsest({"sparse-k32": sparse}) is None
+
+
+def test_a_model_that_ignores_the_background_is_not_asked_for_frames(tiny_run: Path, tmp_path: Path) -> None:
+    run = part_of(tiny_run, tmp_path, "data", "tokens", "teacher", "decoder")
+    found = trained_stages(run)
+    expected = {job.title: job.draw() for job in picture_jobs(run, found, [], 0)}
+    sparse = trained_stages(tiny_run)["sparse-k32"]  # which is not there to be loaded
+    ignoring = changed(changed(sparse, "selector", "random"), "background", "ignored")
+    jobs = picture_jobs(run, found | {"sparse-k32": ignoring}, [], 0)
+    assert [job.title for job in jobs] == ["Learning curves", "What the models imagine"]
+    assert jobs[1].draw() == expected["What the models imagine"]
+
+
+def changed(stage: TrainedStage, part: str, kind: str) -> TrainedStage:
+    """Return a stage whose model has another selector or background."""
+    model = stage.header["model"]
+    return replace(stage, header=stage.header | {"model": model | {part: model[part] | {"kind": kind}}})
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from scope_wm.data.play import Picture, mp4
 from scope_wm.model.decoder import Decoder
 from scope_wm.report.background_map import draw_background
 from scope_wm.report.bank_paths import PLACES, draw_bank
-from scope_wm.report.evaluated import DISTILLED, FOREGROUND_DELTA, Evaluated
+from scope_wm.report.evaluated import DISTILLED, DRAWN, FOREGROUND_DELTA, IGNORED, Evaluated
 from scope_wm.report.imagined import draw_imagined
 from scope_wm.report.learning_curves import learning_curves
 from scope_wm.report.ours import model_text
@@ -47,7 +47,7 @@ def picture_jobs(
     """Return what can be drawn of a run; `found` are its evaluations."""
     jobs = []
     sparse = sparsest(trained)
-    models = [stage.name for stage in trained.values() if tokens_kept(stage)]
+    models = [stage.name for stage in trained.values() if imagines_frames(stage)]
     if trained:
         metrics = {name: stage.metrics for name, stage in trained.items()}
         jobs.append(Job("Learning curves", lambda: [Media(learning_curves(metrics), "image/png", CURVES)]))
@@ -66,7 +66,10 @@ def picture_jobs(
 
 
 def sparsest(trained: dict[str, TrainedStage]) -> str | None:
-    """Return the sparse model with the least K, of the paper's selection and background if there is one."""
+    """Return the sparse model with the least K, of the paper's selection and background if there is one.
+
+    It imagines whole frames, and selects the same tokens every time: others cannot be drawn.
+    """
 
     def unlike_the_papers(stage: TrainedStage) -> tuple[bool, bool, int]:
         model = stage.header["model"]
@@ -76,9 +79,16 @@ def sparsest(trained: dict[str, TrainedStage]) -> str | None:
     sparse = [
         stage
         for stage in trained.values()
-        if 0 < tokens_kept(stage) < stage.header["model"]["tokens"]["num_tokens"]
+        if imagines_frames(stage)
+        and tokens_kept(stage) < stage.header["model"]["tokens"]["num_tokens"]
+        and stage.header["model"]["selector"]["kind"] not in DRAWN
     ]
     return min(sparse, key=unlike_the_papers).name if sparse else None
+
+
+def imagines_frames(stage: TrainedStage) -> bool:
+    """Tell whether a stage is a world model of whole frames; Sparse Imagination is one of some patches."""
+    return tokens_kept(stage) > 0 and stage.header["model"]["background"]["kind"] != IGNORED
 
 
 def sheet_job(caption: str, draw: Callable[[], Picture]) -> Callable[[], Sequence[Media]]:

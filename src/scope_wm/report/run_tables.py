@@ -14,7 +14,11 @@ from scope_wm.report.run_directory import TrainedStage, gaps, is_finished, token
 
 ERRORS = ("one_step", "rollout", "background")
 TIMES_NOTE = "Times of `data` are summed over processes; those of trainings count steps and validations."
-COPYING_NOTE = "Each error is relative to that of copying the frame: below 1 is knowledge."
+COPYING_NOTE = (
+    "Each error is relative to that of copying the frame: below 1 is knowledge. The windows are of "
+    "validation episodes; weights that were chosen by rollouts were chosen in these very windows."
+)
+SEEN_EPISODES = "in windows of training episodes that it was not distilled from"
 
 
 def run_tables(run: Path, trained: dict[str, TrainedStage]) -> list[Section]:
@@ -73,7 +77,7 @@ def held_out(trained: dict[str, TrainedStage]) -> list[Block]:
             cells = ("" if error is None else f"{error:.3f}" for error in errors)
             models.append((stage.name, str(kept), *cells))
         elif stage.name == "selector":
-            lines.append(f"selector: {selector_text(figures)}")
+            lines.append(f"selector, {SEEN_EPISODES}: {selector_text(figures)}")
         elif stage.name == "decoder":
             share = f"{figures['error_of_mean_frame']:.3f} of that of the mean frame"
             lines.append(f"decoder: PSNR {figures['PSNR']:.1f} dB, its error is {share}")
