@@ -1,8 +1,6 @@
 # The two commands of the README are `make demo` and `make test`; both set everything up first.
 PYTHON ?= python3
 BIN := .venv/bin
-TASKS := point_maze wall push_t rope granular
-EPISODES := 3
 
 .PHONY: setup demo test lint docs clean
 
@@ -15,10 +13,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	for task in $(TASKS); do $(BIN)/scope-wm collect --task $$task --episodes $(EPISODES) --out demo/$$task || exit 1; done
-	$(BIN)/scope-wm data play $(TASKS:%=demo/%) --out demo/tasks.png
-	$(BIN)/scope-wm data play $(TASKS:%=demo/%) --out demo/tasks.mp4
-	@echo "Look at demo/tasks.png and demo/tasks.mp4"
+	$(BIN)/scope-wm demo --out demo
 
 lint: setup
 	$(BIN)/ruff check .

@@ -73,6 +73,9 @@ COMMANDS = {
         "Compare runs of evaluate on the same problems", "evaluate.compare", "CompareSettings", "compare"
     ),
     "plan": Command("Solve one problem and write a video of it", "report.plan", "PlanSettings", "plan"),
+    "demo": Command(
+        "Plan three problems with shipped models, dense beside sparse", "report.demo", "DemoSettings", "demo"
+    ),
     "report": Command(
         "Write runs as one page, beside the paper's tables",
         "report.run_report",

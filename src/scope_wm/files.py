@@ -23,7 +23,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_files(contents: dict[Path, bytes]) -> None:
-    """Replace files of one directory: all are written before the first is renamed."""
+    """Replace files: all are written before the first is renamed."""
     temporary = {path: path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}") for path in contents}
     try:
         for path, content in contents.items():

@@ -1,7 +1,7 @@
 import base64
 import re
 
-from scope_wm.report.page import Media, Notes, Section, Table, html_page, markdown_page
+from scope_wm.report.page import Media, Notes, Section, Table, html_page, markdown_page, plot_files
 
 SECTIONS = [
     Section("K < N & more", ["See `data` & so on.", Table(("model", "solved"), [("dense", "<1 %")])]),
@@ -44,6 +44,15 @@ def test_colours_follow_the_reader_and_pictures_stay_on_white() -> None:
     page = html_page("Results", "", SECTIONS)
     assert "@media (prefers-color-scheme: dark)" in page
     assert re.search(r"img, video \{[^}]*background: #ffffff", page)
+
+
+def test_markdown_shows_plots_as_files() -> None:
+    plot = Media(b"<svg/>", "image/svg+xml", "Wall, lite: result against K")
+    sections = [Section("Trade-offs", ["Bars.", plot, Media(b"", "image/png", "A sheet")])]
+    assert markdown_page("Results", "", sections).endswith(
+        "## Trade-offs\n\nBars.\n\n![Wall, lite: result against K](plots/wall-lite-result-against-k.svg)\n"
+    )
+    assert plot_files(sections) == {"wall-lite-result-against-k.svg": b"<svg/>"}
 
 
 def test_markdown_has_the_tables_and_leaves_pictures_out() -> None:

@@ -130,8 +130,9 @@ def test_the_page_shows_every_picture_and_stays_small(written: Path) -> None:
         picture = iio.imread(content, plugin="pyav", index=0) if kind == "video/mp4" else iio.imread(content)
         assert np.std(picture) > 10
     assert written.stat().st_size < 10_000_000
-    assert {path.name for path in written.parent.iterdir()} == {"report.html", "report.md"}
+    assert {path.name for path in written.parent.iterdir()} == {"report.html", "report.md", "plots"}
     assert "data:" not in tables_of(written)
+    assert [path.read_bytes() for path in (written.parent / "plots").iterdir()] == [found[0][1]]
 
 
 def test_a_video_is_told_by_its_end(written: Path) -> None:

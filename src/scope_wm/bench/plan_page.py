@@ -121,7 +121,9 @@ def plan_plot(rows: Sequence[Row]) -> bytes:
     figure = Figure(figsize=(11, 0.9 + 0.33 * len(rows)), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     names = [f"{row.variant}, {row.planner}" for row in rows]
-    left.barh(names, [0.0 if row.parts else row.seconds for row in rows], color="0.6", label="not divided")
+    if not all(row.parts for row in rows):
+        whole = [0.0 if row.parts else row.seconds for row in rows]
+        left.barh(names, whole, color="0.6", label="not divided")
     begin = [0.0] * len(rows)
     for part in PARTS:
         seconds = [getattr(row.parts, part) if row.parts else 0.0 for row in rows]

@@ -1,6 +1,7 @@
-"""A page of titled sections: HTML that needs nothing beside it, or Markdown, which leaves the pictures out.
+"""A page of titled sections: HTML that needs nothing beside it, or Markdown, which keeps the plots only.
 
-Pictures and videos are data URIs. Tables and sheets that are wider than the window scroll by themselves.
+In HTML, pictures and videos are data URIs; beside Markdown, plots are files. Tables and sheets that are wider
+than the window scroll by themselves.
 """
 
 import base64
@@ -8,7 +9,7 @@ import html
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 from scope_wm.report.results import table
 
@@ -36,6 +37,7 @@ FRAME = """<!doctype html>
 </html>
 """
 
+PLOTS = "plots"  # the directory of the plots, beside the Markdown
 CLASSES = {"image/png": "sheet", "image/svg+xml": "plot", "video/mp4": "film"}
 
 
@@ -88,13 +90,21 @@ def html_page(title: str, banner: str, sections: Sequence[Section]) -> str:
 
 
 def markdown_page(title: str, banner: str, sections: Sequence[Section]) -> str:
-    """Return the texts and tables of the page; a section of pictures only is left out."""
+    """Return texts, tables and plots of the page; a section of other pictures only is left out."""
     parts = [f"# {title}", f"**{banner}**"]
     for section in sections:
-        told = [_markdown(block) for block in section.blocks if not isinstance(block, Media)]
+        told = [
+            _markdown(block) for block in section.blocks if is_plot(block) or not isinstance(block, Media)
+        ]
         if told or not section.blocks:
             parts += [f"{'#' * section.level} {section.title}", *told]
     return "\n\n".join(parts) + "\n"
+
+
+def plot_files(sections: Sequence[Section]) -> dict[str, bytes]:
+    """Return the plots that the Markdown shows, by the names of their files."""
+    plots = [block for section in sections for block in section.blocks if is_plot(block)]
+    return {_file_name(plot): plot.content for plot in plots}
 
 
 def _html_section(number: int, section: Section) -> str:
@@ -127,8 +137,19 @@ def _figure(media: Media) -> str:
     return f'<figure class="{CLASSES[media.kind]}"><div class="scroll">{shown}</div>{caption}</figure>'
 
 
-def _markdown(block: str | Table | Notes) -> str:
+def is_plot(block: Block) -> TypeGuard[Media]:
+    """Tell whether a block is a plot, which Markdown shows too."""
+    return isinstance(block, Media) and block.kind == "image/svg+xml"
+
+
+def _file_name(plot: Media) -> str:
+    return "-".join(re.findall(r"[a-z0-9]+", plot.caption.lower())) + ".svg"
+
+
+def _markdown(block: Block) -> str:
     match block:
+        case Media():
+            return f"![{block.caption}]({PLOTS}/{_file_name(block)})"
         case Table():
             return table(block.columns, block.rows)
         case Notes():

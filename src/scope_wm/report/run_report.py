@@ -1,7 +1,7 @@
 """`scope-wm report`: runs and evaluations as one page beside the paper's tables.
 
 report.html    everything, in one file that needs no network: tables, plots, pictures, videos
-report.md      its tables, for the docs
+report.md      its tables and plots, for the docs; the plots are in `plots`
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from scope_wm.evaluate.settings import expect_at_least, expect_writable
 from scope_wm.files import write_files
 from scope_wm.report.evaluated import is_evaluation, read_evaluations
 from scope_wm.report.ours import Ours, evaluations_section, ours_of
-from scope_wm.report.page import Section, html_page, markdown_page
+from scope_wm.report.page import PLOTS, Section, html_page, markdown_page, plot_files
 from scope_wm.report.paper_tables import paper_sections
 from scope_wm.report.plots import plots
 from scope_wm.report.run_directory import trained_stages
@@ -29,7 +29,7 @@ BANNER = (
     "Figures of the presets lite and tiny are of small models with a small encoder of our own. They are not "
     "the paper's benchmark: beside its figures, compare tendencies, not numbers."
 )
-PLOTS = "Trade-offs"
+TRADE_OFFS = "Trade-offs"
 PLOTS_NOTE = (
     "Bars are 95 % intervals. Dense models, and sparse ones with the paper's selection and background."
 )
@@ -72,11 +72,13 @@ def write_report(runs: Sequence[Path], out: Path, *, videos: int = 1) -> Path:
     for run in runs:
         if not is_evaluation(run):
             sections += run_sections(run, videos)
-    out.mkdir(parents=True, exist_ok=True)
     content = {
         out / PAGE: html_page(TITLE, BANNER, sections).encode(),
         out / TABLES: markdown_page(TITLE, BANNER, sections).encode(),
+        **{out / PLOTS / name: plot for name, plot in plot_files(sections).items()},
     }
+    for path in content:
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_files(content)
     return out / PAGE
 
@@ -104,7 +106,7 @@ def comparison(ours: Ours) -> list[Section]:
         return []
     sections = [evaluations_section(ours), *paper_sections(ours)]
     drawn = plots(ours)
-    return [*sections, Section(PLOTS, [PLOTS_NOTE, *drawn])] if drawn else sections
+    return [*sections, Section(TRADE_OFFS, [PLOTS_NOTE, *drawn])] if drawn else sections
 
 
 def run_sections(run: Path, videos: int) -> list[Section]:

@@ -1,0 +1,30 @@
+"""The README's figures are those of the committed benchmark."""
+
+import json
+import re
+from pathlib import Path
+
+from scope_wm.bench.plan_page import ratio_text
+from scope_wm.bench.plan_results import Row
+from scope_wm.bench.plan_variants import FAST, PLAIN_A
+from scope_wm.records import from_json
+
+ROOT = Path(__file__).parents[2]
+BENCHMARK = ROOT / "docs" / "benchmarks" / "plan-push_t-paper.json"
+SHOWN = {"dense, CEM": (0, "cem"), "K = 98, EB-CEM": (1, "eb-cem"), "K = 32, EB-CEM": (2, "eb-cem")}
+
+
+def test_speed_and_memory_are_those_that_were_measured() -> None:
+    content = json.loads(BENCHMARK.read_text())
+    rows = [from_json(Row, row, BENCHMARK.name) for row in content["rows"]]
+    measured = {(row.variant, row.planner): row for row in rows}
+    whole = measured[PLAIN_A.name, "cem"].peak_memory
+    readme = (ROOT / "README.md").read_text()
+    for name, (fast, planner) in SHOWN.items():
+        row = measured[FAST[fast].name, planner]
+        told = re.search(rf"^\| {re.escape(name)} \| (.*?) \| (.*?) \| (.*?) \|", readme, re.MULTILINE)
+        assert told is not None
+        assert row.peak_memory is not None
+        assert whole is not None
+        share = f"{100 * row.peak_memory / whole:.1f} %"
+        assert told.groups() == (ratio_text(row.faster_than_a), ratio_text(row.faster_than_b), share)
