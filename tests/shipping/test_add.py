@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import torch
 from scope_wm.cli import main
 from scope_wm.data.token_cache import open_tokens
 from scope_wm.evaluate.models import model_digest
-from scope_wm.model.checkpoint import TrainedModel
+from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.planning.load import ModelSettings
+from scope_wm.report.evaluated import read_evaluations
 from scope_wm.shipping.add import AddSettings, add
+from scope_wm.shipping.card import card, planner_text
+from scope_wm.shipping.listing import result_text
 from scope_wm.shipping.record import read_record
+from scope_wm.shipping.results import changes
 from scope_wm.train.dynamics import held_out_figures, open_experience
 from scope_wm.types import UsageError
 
@@ -79,12 +84,18 @@ def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> Non
     assert f"chance would find {32 / 196:.3f}" in text
     summary = json.loads((run / EVALUATION / "summary.json").read_text())
     low, high = (100 * end for end in summary["success"]["interval"])
-    (row,) = (line for line in text.splitlines() if line.startswith("| cem (samples 4, "))
-    assert "max steps 1" in row
-    assert f"| float32 | {summary['success']['solved']} of 2 | {low:.1f} to {high:.1f} % |" in row
-    assert row.endswith(f"| {summary['mean_final_distance']:.3g} | {summary['mean_plan_seconds']:.2f} s |")
+    (result,) = read_record(added / "wall" / "faster").results
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| {planner_text(result)} |"))
+    assert f"| float32 | 2 | {summary['success']['solved']} of 2 | {low:.1f} to {high:.1f} % |" in row
+    assert row.endswith(
+        f"| {summary['mean_final_distance']:.3g} | {summary['mean_plan_seconds']:.2f} s | 1 |"
+    )
+    assert f"Machine 1: {result.machine}." in text
     assert json.loads((run / EVALUATION / "config.json").read_text())["machine"]["processor"] in text
     assert "measured before rounding" in text
+    assert "in float32, before rounding" in text
+    assert "in these very windows" in text
+    assert "but of the training episodes" in text
     assert "4 episodes of `wall` for training and 1 to judge with" in text
     assert "scope-wm collect --task wall --episodes 5 --seed 0" in text
     assert "cannot be compared with the paper's" in text
@@ -136,7 +147,38 @@ def test_of_a_long_evaluation_the_instances_of_the_protocol_are_told_too(mine: P
     edit(evaluation / "config.json", lambda old: old["settings"].update(instances=51))
     add(AddSettings(run=mine, out=tmp_path / "out"))
     results = read_record(tmp_path / "out" / "wall" / "faster").results
-    assert [(result.solved, result.instances) for result in results] == [(3, 51), (2, 50)]
+    assert [(each.solved, each.instances, each.all_of) for each in results] == [(3, 51, 51), (2, 50, 51)]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:]]
+        for line in (tmp_path / "out" / "wall" / "faster" / "README.md").read_text().splitlines()
+    ]
+    assert [cells[2:4] for cells in rows if "float32" in cells] == [
+        ["51", "3 of 51"],
+        ["the first 50 of 51", "2 of 50"],
+    ]
+    assert [result_text(each).split(" solved")[0] for each in results] == ["3 of 51", "2 of the first 50"]
+
+
+def test_machines_are_told_apart_row_by_row(added: Path) -> None:
+    header, record = read_header(added / "wall" / "faster")[0], read_record(added / "wall" / "faster")
+    (one,) = record.results
+    text = card("wall/faster", header, replace(record, results=[one, replace(one, machine="Another")]))
+    rows = [line for line in text.splitlines() if "| float32 |" in line]
+    assert [row.split("|")[-2].strip() for row in rows] == ["1", "2"]
+    assert f"Machine 1: {one.machine}. Machine 2: Another." in text
+
+
+@pytest.mark.parametrize(("asked", "told"), [(4, ["samples 4"]), (100, []), (None, [])])
+def test_candidates_are_told_if_they_are_not_the_usual_number(
+    run: Path, asked: int | None, told: list[str]
+) -> None:
+    (one,) = read_evaluations([run])
+    one.settings["samples"] = asked
+    assert changes(one) == told
+    one.settings["k"] = 32  # as in training
+    assert changes(one) == told
+    one.settings["k"] = 98
+    assert changes(one) == [*told, "K = 98"]
 
 
 def test_adding_again_changes_nothing_and_leaves_nothing_behind(run: Path, tmp_path: Path) -> None:
@@ -156,6 +198,7 @@ def test_adding_again_changes_nothing_and_leaves_nothing_behind(run: Path, tmp_p
         ("teacher", lambda old: old["model"]["encoder"]["config"].update(source="/eye"), "is on /eye"),
         ("sparse-k98", lambda old: old["model"]["selector"].update(k=64), "'distilled', 64"),
         ("sparse-k98", lambda old: old["model"]["selector"].update(kind="random"), "'random', 98"),
+        ("sparse-k98", lambda old: old["model"]["background"].update(kind="copy"), "98, 'copy'"),
         ("selector", lambda old: old.update(weights="0"), "the selector that its sparse-k98 was made from"),
     ],
 )

@@ -1,13 +1,14 @@
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scope_wm.cli import main
 from scope_wm.model import shipped
+from scope_wm.shipping.card import planner_text
 from scope_wm.shipping.listing import result_text
-from scope_wm.shipping.record import Result
+from scope_wm.shipping.record import Result, read_record
 
 
 def test_the_list_has_every_model_with_what_it_is_and_has_achieved(
@@ -17,12 +18,13 @@ def test_the_list_has_every_model_with_what_it_is_and_has_achieved(
     assert main(["models"]) == 0
     head, dense, fast, faster = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "task", "K", "parameters", "size", "results"]
-    record = json.loads((ships / "wall" / "faster" / "record.json").read_text())
+    record = read_record(ships / "wall" / "faster")
     size = sum(file.stat().st_size for file in (ships / "wall" / "faster").iterdir())
     words = faster.split()
-    assert words[:4] == ["wall/faster", "wall", "32", f"{record['parameters']:,}"]
+    assert words[:4] == ["wall/faster", "wall", "32", f"{record.parameters:,}"]
     assert float(words[4]) == pytest.approx(size / 1000, abs=0.06)
-    assert f"  {record['results'][0]['solved']} of 2 solved, cem (samples 4, " in faster
+    (result,) = record.results
+    assert faster.rstrip().endswith(f"  {result.solved} of 2 solved, {planner_text(result)}")
     assert dense.split()[:3] == ["wall/dense", "wall", "196"]
     assert fast.split()[:3] == ["wall/fast", "wall", "98"]
     assert "not evaluated" in dense
@@ -41,6 +43,7 @@ def test_a_task_without_a_rule_of_success_has_distances() -> None:
         planner="cem",
         other="",
         instances=10,
+        all_of=10,
         solved=None,
         start_distance=0.25,
         final_distance=0.125,
@@ -49,6 +52,7 @@ def test_a_task_without_a_rule_of_success_has_distances() -> None:
         machine="",
     )
     assert result_text(result) == "distance 0.25 to 0.125 in 10, cem"
+    assert result_text(replace(result, all_of=20)) == "distance 0.25 to 0.125 in the first 10, cem"
 
 
 @pytest.mark.parametrize(

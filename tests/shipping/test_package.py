@@ -17,6 +17,10 @@ PROJECT = Path(__file__).parents[2]
 KEPT = {"dense": 196, "fast": 98, "faster": 32}
 
 
+def test_the_models_of_wall_ship() -> None:
+    assert {f"wall/{name}" for name in KEPT} <= set(shipped_models())
+
+
 @pytest.mark.parametrize("name", shipped_models())
 def test_a_shipped_model_is_what_its_name_and_card_say(name: str) -> None:
     directory = shipped_models()[name]

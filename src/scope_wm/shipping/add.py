@@ -24,7 +24,7 @@ from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.planning.load import ModelSettings
 from scope_wm.records import to_json
-from scope_wm.report.evaluated import preset_text
+from scope_wm.report.evaluated import COPY, DENSE, DISTILLED, FOREGROUND_DELTA, preset_text
 from scope_wm.report.ours import described
 from scope_wm.report.run_directory import TrainedStage, trained_stages
 from scope_wm.shipping import card, record
@@ -81,12 +81,10 @@ def expect_shippable(run: Path, trained: dict[str, TrainedStage], name: str, sta
     _, config = read_header(run / stage)
     if config.task not in TASKS:
         raise UsageError(f"expected a model of {', '.join(TASKS)}, {run / stage} is one of {config.task}")
-    selector, eye = config.selector, config.encoder.config.source
-    wanted = ("distilled", KEPT[name]) if name in KEPT else ("every-token", config.tokens.num_tokens)
-    if (selector.kind, selector.k) != wanted:
-        raise UsageError(
-            f"{run / stage}: expected selector and K {wanted}, got {(selector.kind, selector.k)}"
-        )
+    selector, tokens, eye = config.selector, config.tokens.num_tokens, config.encoder.config.source
+    wanted = (DISTILLED, KEPT[name], FOREGROUND_DELTA) if name in KEPT else (DENSE, tokens, COPY)
+    if (found := (selector.kind, selector.k, config.background.kind)) != wanted:
+        raise UsageError(f"{run / stage}: expected selector, K and background {wanted}, got {found}")
     for part in origins(stage):
         if part not in trained or trained[part].header["weights"] != trained[stage].made["inputs"][part]:
             raise UsageError(f"expected {run} to hold the {part} that its {stage} was made from")

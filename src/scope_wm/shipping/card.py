@@ -16,6 +16,21 @@ ERRORS = {
     "last_of_copy": "five steps, the last",
     "background_of_copy": "one step, tokens not kept",
 }
+CHOSEN = {
+    "rollout": (
+        "Of the weights at several times in training, those with the least mean of five steps in these very "
+        "windows were kept, which flatters the table a little."
+    ),
+    "planning": "Of the weights at several times in training, those that planned best were kept.",
+}
+SEEN_EPISODES = (
+    "That was counted in windows that it was not distilled from, but of the training episodes, which the "
+    "dense model has seen."
+)
+PART_NOTE = (
+    "A row of first problems is no evaluation of its own, but a part of the row above: as many as the "
+    "paper's protocol has."
+)
 NOT_THE_PAPER = (
     "It is a small model on a small encoder of our own, with data of our own. Its figures are not those of "
     "the paper's benchmark, and cannot be compared with the paper's."
@@ -69,19 +84,21 @@ def training_section(header: dict[str, Any], record: Record) -> str:
     versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
     columns = ("stage", "windows", "times each", "steps", "time")
     figures = {text: made["figures"][key] for key, text in ERRORS.items() if key in made["figures"]}
+    chosen = CHOSEN[made["settings"].get("select_by", "rollout")]  # as it was before that was an option
     parts = [
         "## Training",
         f"Preset: {record.preset}. Made with {versions}. `config.json` has all settings.",
         table(columns, [training_row(each) for each in record.trainings]),
         f"Times count steps and validations. Machine: {machines or 'not recorded'}.",
-        "Squared error on held-out windows, relative to that of copying the frame (below 1 is knowledge):",
+        "Squared error in windows of the episodes to judge with, relative to that of copying the frame "
+        f"(below 1 is knowledge). It is that of the weights in float32, before rounding. {chosen}",
         table(tuple(figures), [tuple(f"{error:.3f}" for error in figures.values())]),
     ]
     if record.recall is not None:
         kept = header["model"]["selector"]["k"]
         parts.append(
-            f"On held-out windows the selector finds {record.recall:.3f} of the {kept} tokens that matter "
-            f"most to the dense model; chance would find {record.recall_by_chance:.3f}."
+            f"The selector finds {record.recall:.3f} of the {kept} tokens that matter most to the dense "
+            f"model; chance would find {record.recall_by_chance:.3f}. {SEEN_EPISODES}"
         )
     return "\n\n".join(parts)
 
@@ -99,38 +116,47 @@ def results_section(record: Record) -> str:
     columns = (
         "planner",
         "weights",
+        "problems",
         "solved",
         "95 % interval",
         "distance at start",
         "at the end",
         "plan time",
+        "machine",
     )
-    machines = "; ".join(dict.fromkeys(result.machine for result in record.results))
-    notes = (
+    machines = list(dict.fromkeys(result.machine for result in record.results))
+    rows = [result_row(each, machines.index(each.machine) + 1) for each in record.results]
+    notes = [
         "Distances are in units of the task and means over problems, as are plan times, which are those of "
-        f"all searches for one problem. Intervals are Wilson's. Measured on: {machines}."
-    )
+        "all searches for one problem. Intervals are Wilson's.",
+        *(f"Machine {number}: {machine}." for number, machine in enumerate(machines, 1)),
+    ]
+    if any(result.instances < result.all_of for result in record.results):
+        notes.append(PART_NOTE)
     if any(result.weights == "float32" for result in record.results):
-        notes += (
-            " Rows with weights in float32 were measured before rounding to the float16 of this directory."
+        notes.append(
+            "Rows with weights in float32 were measured before rounding to the float16 of this directory."
         )
-    return f"## Results\n\n{table(columns, [result_row(each) for each in record.results])}\n\n{notes}"
+    return f"## Results\n\n{table(columns, rows)}\n\n{' '.join(notes)}"
 
 
-def result_row(result: Result) -> tuple[str, ...]:
+def result_row(result: Result, machine: int) -> tuple[str, ...]:
     """Return the cells of one evaluation."""
     solved = interval = "-"
     if result.solved is not None:
         low, high = (100 * end for end in wilson(result.solved, result.instances))
         solved, interval = f"{result.solved} of {result.instances}", f"{low:.1f} to {high:.1f} %"
-    distances = f"{result.start_distance:.3g}", f"{result.final_distance:.3g}"
+    part = f"the first {result.instances} of {result.all_of}"
     return (
         planner_text(result),
         result.weights,
+        part if result.instances < result.all_of else str(result.instances),
         solved,
         interval,
-        *distances,
+        f"{result.start_distance:.3g}",
+        f"{result.final_distance:.3g}",
         f"{result.plan_seconds:.2f} s",
+        str(machine),
     )
 
 

@@ -47,8 +47,9 @@ def row(name: str, directory: Path) -> tuple[str, ...]:
 
 def result_text(result: Result) -> str:
     """Return one evaluation in a few words; a task without a rule of success has distances."""
+    count = f"{'the first ' if result.instances < result.all_of else ''}{result.instances}"
     if result.solved is None:
-        share = f"distance {result.start_distance:.3g} to {result.final_distance:.3g} in {result.instances}"
+        share = f"distance {result.start_distance:.3g} to {result.final_distance:.3g} in {count}"
     else:
-        share = f"{result.solved} of {result.instances} solved"
+        share = f"{result.solved} of {count} solved"
     return f"{share}, {planner_text(result)}"

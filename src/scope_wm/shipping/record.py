@@ -43,6 +43,7 @@ class Result:
     planner: str
     other: str  # settings that are not those of the protocol
     instances: int
+    all_of: int  # the evaluation has so many; if these are fewer, its first ones
     solved: int | None  # some tasks have a distance only
     start_distance: float
     final_distance: float
@@ -59,7 +60,7 @@ class Record:
     preset: str
     data: Data
     trainings: list[Training]  # that led to the model, in order
-    recall: float | None  # of the teacher's top K by the selector, in windows held out, if there is one
+    recall: float | None  # of the teacher's top K by the selector, in training episodes, if there is one
     recall_by_chance: float | None
     results: list[Result]
 

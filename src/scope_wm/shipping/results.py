@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from scope_wm.report.evaluated import Evaluated, read_evaluations
+from scope_wm.report.evaluated import SAMPLES, Evaluated, read_evaluations
 from scope_wm.report.ours import machine_of
 from scope_wm.shipping.record import Result
 
@@ -20,17 +21,23 @@ def results_of(run: Path, weights: Mapping[str, str]) -> list[Result]:
     for one in read_evaluations([run]):
         if kind := weights.get(one.run.config["model_digest"]):
             told = {len(part.run.records): part for part in (one, one.protocol)}
-            results += [result_of(part, kind) for part in told.values()]
-    return sorted(results, key=lambda each: (each.weights, each.planner, each.other, -each.instances))
+            results += [result_of(part, kind, all_of=len(one.run.records)) for part in told.values()]
+    return sorted(results, key=order)
 
 
-def result_of(one: Evaluated, weights: str) -> Result:
-    """Return what the instances of an evaluation amount to."""
+def order(result: Result) -> tuple[Any, ...]:
+    """Put a part of an evaluation right behind the whole."""
+    return result.weights, result.planner, result.other, result.machine, -result.all_of, -result.instances
+
+
+def result_of(one: Evaluated, weights: str, all_of: int) -> Result:
+    """Return what the instances amount to, which may be the first of so many of an evaluation."""
     records = one.run.records.values()
     return Result(
         planner=one.settings["planner"],
         other=", ".join([*changes(one), *one.deviations()]),
         instances=len(records),
+        all_of=all_of,
         solved=None if one.success is None else one.success.solved,
         start_distance=float(np.mean([record.start_distance for record in records])),
         final_distance=float(np.mean([record.final_distance for record in records])),
@@ -43,4 +50,5 @@ def result_of(one: Evaluated, weights: str) -> Result:
 def changes(one: Evaluated) -> list[str]:
     """Return the candidates and the tokens, where other numbers than the usual ones were asked for."""
     asked = {"samples": one.settings["samples"], "K =": one.settings["k"]}
-    return [f"{name} {value}" for name, value in asked.items() if value is not None]
+    usual = {"samples": SAMPLES, "K =": None if one.setup is None else one.setup.trained_k}
+    return [f"{name} {value}" for name, value in asked.items() if value not in (None, usual[name])]
