@@ -13,7 +13,6 @@ from scope_wm.cli import main
 from scope_wm.data.workers import Report
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
-from scope_wm.model.shipped import NAMES, shipped_models
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless
@@ -26,7 +25,6 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SEARCH = CEMSettings(samples=8, elites=2, iterations=2)
 FIT = FitSettings(optimiser=OptimiserSettings(lr=2e-3), max_samples=16, batch=8, validations=1)
 RUN = ["run", "--task", "wall", "--preset", "lite", "--workers", "1"]
-TASKS_OF_MODELS = ("wall", "push_t")
 
 
 def micro(task: str) -> Preset:
@@ -102,20 +100,10 @@ def dinov2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workspace(
-    small: None,
-    finished_run: Path,
-    random_model: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    """Go to a new folder with what pages take as given: puck.py, runs/wall-lite, and the models by name."""
+def workspace(small: None, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Go to a new folder with what pages take as given: puck.py and runs/wall-lite."""
     shutil.copy(EXAMPLES / "puck.py", tmp_path)
     shutil.copytree(finished_run, tmp_path / "runs" / "wall-lite")
-    for task in TASKS_OF_MODELS:
-        for name in NAMES:  # a directory of that name stands in for a model that is not shipped yet
-            if f"{task}/{name}" not in shipped_models():
-                shutil.copytree(random_model(task), tmp_path / task / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path

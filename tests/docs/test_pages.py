@@ -121,7 +121,7 @@ def test_what_is_made_smaller_or_only_parsed_is_a_command() -> None:
 
 @pytest.mark.parametrize("page", named([page for page in PAGES if any(blocks(page, "python"))]))
 def test_every_piece_of_python_works(page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image, proprio = np.zeros((480, 640, 3), np.uint8), np.zeros(4)
+    image, proprio = np.zeros((480, 640, 3), np.uint8), np.zeros(2)
     camera = SimpleNamespace(read=lambda: (True, image), set=lambda *_: True)
     monkeypatch.setattr(cv2, "VideoCapture", lambda number: camera)
     executed = list[np.ndarray]()
