@@ -1,8 +1,10 @@
-"""The machine that something was made on: what times depend on, and now and then the last bit of a result."""
+"""The machine that something is made on: what times depend on, and now and then the last bit of a result."""
 
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +27,14 @@ def processor_name() -> str:
     """Return what the processor calls itself; elsewhere than on Linux, its architecture."""
     found = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text() if CPU_INFO.is_file() else "", re.M)
     return found[1] if found else platform.machine()
+
+
+@contextmanager
+def computing_with(threads: int) -> Iterator[None]:
+    """Let torch compute with so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -20,6 +20,7 @@ from scope_wm.bench.plan_variants import (
 from scope_wm.bench.subject import Subject, random_model
 from scope_wm.model.fast_rollout import FastRollout
 from scope_wm.planning.latent import LatentCost, Seen
+from scope_wm.planning.side_by_side import SideBySide
 
 SUBJECT = Subject(task="push_t", preset="tiny")
 ENCODER, PROBLEM = SUBJECT.encoder(), SUBJECT.problem()
@@ -88,8 +89,10 @@ def test_published_encodes_the_image_of_every_candidate() -> None:
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's own
 def test_a_compiled_variant_imagines_with_the_compiled_rollout() -> None:
     eager, other = cost_of(FAST_32), cost_of(compiled_variant(FAST_32))
-    assert not isinstance(eager.imagine, FastRollout)
-    assert isinstance(other.imagine, FastRollout)
+    assert isinstance(eager.imagine, SideBySide)
+    assert isinstance(other.imagine, SideBySide)
+    assert not isinstance(eager.imagine.imagine, FastRollout)
+    assert isinstance(other.imagine.imagine, FastRollout)
 
 
 def test_int8_moves_the_costs_a_little_and_leaves_the_model_as_it_is() -> None:

@@ -289,7 +289,10 @@ def test_a_problem_may_come_from_a_store(tmp_path: Path) -> None:
         (["--model", "simulator", "--decoder", "decoder"], "it takes no --decoder"),
         (["--model", "simulator", "--samples", "5"], "got 10 elites of 5 samples"),
         (["--model", "simulator", "--horizon", "0"], "expected --horizon of at least 1, got 0"),
-        (["--model", "simulator", "--out", "plan.avi"], "expected --out to end with .mp4, got plan.avi"),
+        (
+            ["--model", "simulator", "--out", "plan.avi"],
+            "expected --out to end with .mp4 or .gif, got plan.avi",
+        ),
         (["--model", "simulator", "--out", "/dev/null/a/b.mp4"], "--out to name a place in directories"),
         (["--model", "simulator", "--planner", "gradient"], "a simulator has no gradient"),
         (["--model", "simulator", "--encoder", "dinov2"], "simulator takes no --encoder"),

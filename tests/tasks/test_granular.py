@@ -177,3 +177,21 @@ def test_the_picture_shows_single_orange_pieces_with_darker_sides_and_shadows() 
     assert ((image - table)[..., 2] < -10).sum() > 500
     shaded = (np.ptp(image, axis=-1) < 12) & (image.mean(axis=-1) < table.mean(axis=-1) - 15)
     assert shaded.sum() > 10
+
+
+@pytest.mark.parametrize("seed", [1, 100, 199])
+def test_a_packed_goal_is_the_goal_without_its_overlaps(seed: int) -> None:
+    task = Granular()
+    goal = task.sample_problem(seed).goal
+    packed = task.packed(goal)
+    assert deepest(goal.reshape(-1, 4)) > 0.01
+    assert deepest(packed.reshape(-1, 4)) < 0.006  # three times what the simulator leaves alone
+    middle, about = (state.reshape(-1, 4)[:, [0, 2]].mean(axis=0) for state in (packed, goal))
+    np.testing.assert_allclose(middle, about, atol=0.05)
+    assert 0 < task.distance(packed, goal) < 0.3
+
+
+def test_what_does_not_overlap_is_packed_already() -> None:
+    task = Granular()
+    task.reset(seed=0)
+    np.testing.assert_allclose(task.packed(task.state()), task.state(), atol=1e-9)

@@ -1,8 +1,6 @@
-"""The machine that something was measured on, and how many of its cores torch may use."""
+"""The machine that something was measured on."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psutil
@@ -31,14 +29,3 @@ def this_machine() -> Machine:
         torch=torch.__version__,
         threads=torch.get_num_threads(),
     )
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Let torch use so many threads, and afterwards as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

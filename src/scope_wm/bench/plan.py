@@ -10,7 +10,7 @@ import torch
 
 from scope_wm.bench.child_memory import peak_memory
 from scope_wm.bench.flops import counted_gflops
-from scope_wm.bench.machine import this_machine, threads
+from scope_wm.bench.machine import this_machine
 from scope_wm.bench.page import write_plan
 from scope_wm.bench.plan_results import About, Once, Round, rows
 from scope_wm.bench.plan_rounds import (
@@ -36,6 +36,7 @@ from scope_wm.bench.plan_variants import (
 from scope_wm.bench.subject import Subject, random_model
 from scope_wm.data.progress import progress
 from scope_wm.evaluate.settings import expect_at_least, protocol_of
+from scope_wm.hardware import computing_with
 from scope_wm.model.architecture import build
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.presets import PresetName
@@ -94,7 +95,7 @@ class BenchPlanSettings:
 def bench_plan(settings: BenchPlanSettings) -> None:
     """Measure, and write page, JSON and plot."""
     budget = Budget(settings.budget_seconds)
-    with threads(settings.threads), torch.no_grad():
+    with computing_with(settings.threads), torch.no_grad():
         bench = PlanBench(settings)
         chunks = bench.choose_chunks()
         shares_of, memory = bench.shares(chunks), bench.memory(chunks)

@@ -3,7 +3,8 @@
 plain dense A              DINO-WM's algorithm: the scores of attention in memory, 100 candidates a batch
 plain dense A, published   the same, and the image is encoded once for every candidate
 plain dense B              the same with fused attention and the best chunk
-fast dense, K = 98, 32     the fast rollout, with the best chunk; if asked for, compiled as well
+fast dense, K = 98, 32     the fast rollout, with the best chunk, parts of which are imagined side by side; if
+                           asked for, compiled as well
 fast K = 32, int8          the same with rounded products
 """
 
@@ -24,6 +25,7 @@ from scope_wm.model.int8 import use_int8
 from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
+from scope_wm.planning.side_by_side import SideBySide
 
 LastFrame = Callable[[WorldModel, Tensor, Tensor, Tensor], Tensor]
 
@@ -89,7 +91,8 @@ class VariantCost:
             use_int8(model)
         self.variant = variant
         self.model = model
-        self.imagine = compiled(model) if variant.eager else partial(variant.last, model)
+        imagine = compiled(model) if variant.eager else partial(variant.last, model)
+        self.imagine = SideBySide(imagine) if variant.last is last_imagined else imagine
         self.encoder = encoder
         self.problem = problem
         self.visual = self.encode(1)

@@ -10,13 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from scope_wm.bench.child_memory import peak_memory
-from scope_wm.bench.machine import this_machine, threads
+from scope_wm.bench.machine import this_machine
 from scope_wm.bench.page import write_scaling
 from scope_wm.bench.plan_rounds import seconds_of
 from scope_wm.bench.scaling_results import Measurement, ScalingAbout, Sizes
 from scope_wm.bench.subject import Subject, random_model
 from scope_wm.data.progress import progress
 from scope_wm.evaluate.settings import expect_at_least
+from scope_wm.hardware import computing_with
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.planning.search import score
@@ -86,7 +87,7 @@ def bench_scaling(settings: BenchScalingSettings) -> None:
     )
     points = [(axis, value) for axis, grid in GRIDS.items() for value in grid[: settings.points]]
     measured = []
-    with threads(settings.threads), progress("points", len(points), 0) as advance:
+    with computing_with(settings.threads), progress("points", len(points), 0) as advance:
         for axis, value in points:
             sizes = replace(base, **{FIELDS[axis]: value})
             job = ScalingJob(subject=subject, sizes=sizes, channels=channels, chunk=settings.chunk)

@@ -22,7 +22,8 @@ LABEL_WIDTH, LABEL_HEIGHT = 148, 36
 NAME_SIZE, NOTE_SIZE = 22, 16
 PAPER, EDGE, INK, PALE_INK = (255, 255, 255), (208, 208, 208), (32, 32, 32), (128, 128, 128)
 FRAMES_PER_SECOND = 10
-SUFFIXES = (".png", ".mp4", ".gif")
+VIDEOS = (".mp4", ".gif")
+SUFFIXES = (".png", *VIDEOS)
 
 Picture = UInt8[np.ndarray, "height width 3"]
 
@@ -64,10 +65,8 @@ def play(settings: PlaySettings) -> None:
     settings.out.parent.mkdir(parents=True, exist_ok=True)
     if kind == ".png":
         iio.imwrite(settings.out, contact_sheet(scenes, settings.columns), optimize=True)
-    elif kind == ".gif":
-        iio.imwrite(settings.out, list(video(scenes)), duration=1000 / FRAMES_PER_SECOND, loop=0)
     else:
-        write_mp4(settings.out, video(scenes))
+        write_video(settings.out, video(scenes))
     print(settings.out)
 
 
@@ -124,9 +123,15 @@ def write(canvas: Canvas.Image, at: tuple[int, int], text: str, anchor: str, *, 
     ImageDraw.Draw(canvas).text(at, text, PALE_INK if note else INK, font, anchor)
 
 
-def write_mp4(path: Path, images: Iterator[Picture]) -> None:
-    """Write a video that every browser plays."""
-    write_file(path, mp4(images))
+def write_video(path: Path, images: Iterator[Picture]) -> None:
+    """Write a video; its ending says which: every browser plays .mp4, and Markdown shows .gif."""
+    write_file(path, gif(images) if path.suffix == ".gif" else mp4(images))
+
+
+def gif(images: Iterator[Picture]) -> bytes:
+    """Return pictures as the content of an animation that begins again for ever."""
+    duration = 1000 / FRAMES_PER_SECOND
+    return iio.imwrite("<bytes>", list(images), extension=".gif", duration=duration, loop=0, optimize=True)
 
 
 def mp4(images: Iterator[Picture]) -> bytes:

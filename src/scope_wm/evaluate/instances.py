@@ -12,6 +12,7 @@ from scope_wm.evaluate.memory import PeakMemory
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.planning.mpc import Controller, Outcome, solve
 from scope_wm.tasks import find_task
+from scope_wm.tasks.granular import Granular
 from scope_wm.tasks.push_t import PushT
 from scope_wm.tasks.task import Task
 from scope_wm.types import Problem
@@ -21,7 +22,10 @@ SEED_STEP = 99
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRecord:
-    """One line of instances.jsonl; distances are in the units of the task, the last four of Push-T only."""
+    """One line of instances.jsonl; distances are in the units of the task, the last four of Push-T only.
+
+    Goals of Granular overlap: `least_distance` is how near to its goal a problem can come at all.
+    """
 
     instance: int
     seed: int
@@ -33,6 +37,7 @@ class InstanceRecord:
     plan_seconds: float  # of all steps together: encoding what is seen, and the search
     samples: int
     peak_memory: int | None  # bytes
+    least_distance: float = 0.0
     block_must_move: bool | None = None
     agent_distance: float | None = None
     block_distance: float | None = None
@@ -83,8 +88,20 @@ def run_instance(
         plan_seconds=sum(step.plan_seconds for step in outcome.steps),
         samples=sum(step.samples for step in outcome.steps),
         peak_memory=peak,
-        **(push_t_details(task, outcome) if isinstance(task, PushT) else {}),
+        **details(task, outcome),
     )
+
+
+def details(task: Task, outcome: Outcome) -> dict[str, Any]:
+    """Return what is recorded of some tasks only."""
+    match task:
+        case PushT():
+            return push_t_details(task, outcome)
+        case Granular():
+            goal = outcome.problem.goal
+            return {"least_distance": task.distance(task.packed(goal), goal)}
+        case _:
+            return {}
 
 
 def push_t_details(task: PushT, outcome: Outcome) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Summary:
     median_steps_to_success: float | None
     mean_final_distance: float
     final_distance_interval: Interval
+    way_made: float | None  # of tasks without a rule of success
     mean_plan_seconds: float
     total_plan_seconds: float
     mean_samples: float
@@ -55,6 +56,15 @@ def success_of(records: Sequence[InstanceRecord]) -> Success | None:
         return None
     solved, count = sum(record.success for record in records), len(records)
     return Success(solved=solved, instances=count, rate=solved / count, interval=wilson(solved, count))
+
+
+def way_made(records: Sequence[InstanceRecord]) -> float | None:
+    """Return which share of the way to their goals instances have gone, as a ratio of mean distances."""
+    start, final, least = (
+        float(np.mean([getattr(record, name) for record in records]))
+        for name in ("start_distance", "final_distance", "least_distance")
+    )
+    return (start - final) / (start - least) if start > least else None
 
 
 def summarise(settings: EvaluateSettings, records: Sequence[InstanceRecord]) -> Summary:
@@ -74,6 +84,7 @@ def summarise(settings: EvaluateSettings, records: Sequence[InstanceRecord]) -> 
         median_steps_to_success=float(np.median(steps)) if steps else None,
         mean_final_distance=float(distances.mean()),
         final_distance_interval=bootstrap(distances),
+        way_made=None if settings.protocol.has_success else way_made(records),
         mean_plan_seconds=float(np.mean(seconds)),
         total_plan_seconds=sum(seconds),
         mean_samples=float(np.mean(samples)),
@@ -103,11 +114,17 @@ def lines(summary: Summary) -> list[str]:
         "  block may stay": success_text(summary.success_block_may_stay),
         "steps to success": steps and f"{steps:.2f} in the mean, {summary.median_steps_to_success:g} median",
         "final distance": f"{summary.mean_final_distance:.4g} in the mean ({low:.4g} to {high:.4g})",
+        "way made": way_text(summary.way_made),
         "plan time": f"{summary.mean_plan_seconds:.2f} s an instance",
         "samples": f"{summary.mean_samples:.0f} an instance",
         "peak memory": memory and f"{memory / 2**20:.1f} MiB for planning",
     }
     return [f"  {name:<18} {text}" for name, text in rows.items() if text] + [*summary.notes]
+
+
+def way_text(share: float | None) -> str:
+    """Return a share of the way as text."""
+    return "" if share is None else f"{100 * share:.0f} % of the way"
 
 
 def success_text(success: Success | None) -> str:

@@ -7,8 +7,7 @@ problems are solved, so its time is between that of one step of control and that
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -19,6 +18,7 @@ from scope_wm.data.collect import CollectSettings, record
 from scope_wm.data.encode import EncodeSettings
 from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.evaluate.settings import EvaluateSettings
+from scope_wm.hardware import computing_with
 from scope_wm.model.architecture import ModelConfig, build
 from scope_wm.model.decoder import Decoder, DecoderConfig
 from scope_wm.model.encoders import open_encoder
@@ -75,17 +75,6 @@ def between(least: float, most: float) -> str:
     return " to ".join(ends)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread for a while."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def timed(piece: Callable[[], object]) -> float:
     """Return the seconds of a piece of work, done once before to be warm."""
     piece()
@@ -137,7 +126,7 @@ class Estimate:
     def frame(self) -> float:
         """Return the seconds of encoding one frame in a worker, which has one thread."""
         frames = torch.zeros(PIECE, IMAGE_SIZE, IMAGE_SIZE, 3, dtype=torch.uint8)
-        with one_thread():
+        with computing_with(1):
             return timed(lambda: self.encoder(frames)) / PIECE
 
     def window(self, config: ModelConfig) -> float:
@@ -178,7 +167,7 @@ class Estimate:
         visual = torch.randn(PIECE, tokens.num_tokens, tokens.visual)
         proprio = torch.randn(PIECE, tokens.proprio)
         actions = torch.randn(PIECE, settings.mpc.horizon, tokens.action)
-        with one_thread():
+        with computing_with(1):
             candidate = timed(lambda: last_imagined(model, visual, proprio, actions)) / PIECE
         first = FIRST_STEP if settings.search.planner == "eb-cem" else LATER_STEPS
         each = LATER_STEPS.samples * LATER_STEPS.iterations

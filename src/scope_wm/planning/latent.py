@@ -1,6 +1,6 @@
 """A learned world model to plan with: observations are encoded once, candidates are imagined from there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +16,9 @@ from scope_wm.model.subset import draw_patches, of_patches
 from scope_wm.model.world_model import WorldModel
 from scope_wm.planning.models import ActionScale, Observations
 from scope_wm.planning.objective import Goal, frame_costs, last_frame
+from scope_wm.planning.side_by_side import Imagine
 from scope_wm.selector import LatinHypercubeSelector, RandomSelector
 from scope_wm.types import Statistics
-
-Imagine = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # last_imagined of one model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,16 +90,10 @@ class LatentModel:
         """Return where the weights are."""
         return next(self.world_model.parameters()).device
 
-    @property
-    def chance(self) -> torch.Generator | None:
-        """Return what the selector draws its tokens with, if it does so at random."""
-        selector = self.world_model.selector
-        return selector.generator if isinstance(selector, RandomSelector | LatinHypercubeSelector) else None
-
     def reseed(self, seeds: Sequence[int]) -> None:
         """Restart the draws of a random selector, so that plans do not depend on those before."""
-        if self.chance is not None:
-            self.chance.manual_seed(int(np.random.SeedSequence(list(seeds)).generate_state(1)[0]))
+        if (chance := chance_of(self.world_model)) is not None:
+            chance.manual_seed(int(np.random.SeedSequence(list(seeds)).generate_state(1)[0]))
 
     @torch.no_grad()
     def see(self, observations: Observations) -> Seen:
@@ -120,6 +113,12 @@ class LatentModel:
         return LatentCost(
             model=model, imagine=imagine, now=now, goal=goal, previous=previous, alpha=self.alpha
         )
+
+
+def chance_of(model: WorldModel) -> torch.Generator | None:
+    """Return what the selector of a model draws its tokens with, if it does so at random."""
+    selector = model.selector
+    return selector.generator if isinstance(selector, RandomSelector | LatinHypercubeSelector) else None
 
 
 def repeated(seen: Seen, times: int) -> Seen:

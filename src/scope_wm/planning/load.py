@@ -14,8 +14,9 @@ from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.fast_rollout import compiled, last_imagined
 from scope_wm.model.int8 import use_int8
 from scope_wm.model.world_model import WorldModel
-from scope_wm.planning.latent import Imagine, LatentModel
+from scope_wm.planning.latent import LatentModel, chance_of
 from scope_wm.planning.objective import proprio_weight
+from scope_wm.planning.side_by_side import Imagine, SideBySide
 from scope_wm.types import UsageError
 
 SIMULATOR = "simulator"
@@ -108,7 +109,11 @@ def chosen_rollout(model: WorldModel, settings: ModelSettings, device: torch.dev
             raise UsageError(f"expected --device cpu for --precision int8, got {device}")
         use_int8(model)
     imagine: Imagine = compiled(model) if settings.compile else partial(last_imagined, model)
-    return partial(in_bfloat16, imagine, device) if settings.precision == "bfloat16" else imagine
+    if settings.precision == "bfloat16":
+        imagine = partial(in_bfloat16, imagine, device)
+    if device.type != "cpu" or chance_of(model):  # threads would draw in any order
+        return imagine
+    return SideBySide(imagine)
 
 
 def in_bfloat16(

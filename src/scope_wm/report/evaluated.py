@@ -16,7 +16,7 @@ from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.run import KIND, Run, read_run
 from scope_wm.evaluate.settings import WIDER, SearchSettings, protocol_of
 from scope_wm.evaluate.statistics import bootstrap
-from scope_wm.evaluate.summary import Success, success_of, success_text
+from scope_wm.evaluate.summary import Success, success_of, success_text, way_made, way_text
 from scope_wm.files import read_object
 from scope_wm.model.checkpoint import KIND as WORLD_MODEL
 from scope_wm.model.directory import CONFIG
@@ -146,7 +146,13 @@ class Evaluated:
         if self.success is not None:
             return success_text(self.success)
         mean, low, high = self.score()
-        return f"{mean:.3g} ({low:.3g} to {high:.3g}), {len(self.run.records)} instances"
+        records = list(self.run.records.values())
+        told = [
+            f"{mean:.3g} ({low:.3g} to {high:.3g})",
+            way_text(way_made(records)),
+            f"{len(records)} instances",
+        ]
+        return ", ".join(filter(None, told))
 
     def deviations(self) -> list[str]:
         """Tell which other settings are not those of the paper's protocol."""

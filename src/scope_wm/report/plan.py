@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from scope_wm.background import Ignored
-from scope_wm.data.play import write_mp4
+from scope_wm.data.play import VIDEOS, write_video
 from scope_wm.evaluate.instances import problem_source
 from scope_wm.evaluate.models import simulator_scale
 from scope_wm.evaluate.settings import (
@@ -29,7 +29,7 @@ from scope_wm.model.checkpoint import model_directory
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
 from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
-from scope_wm.planning.latent import LatentModel, Seen
+from scope_wm.planning.latent import LatentModel, Seen, chance_of
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import PlanningModel, SimulatorModel
 from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
@@ -55,7 +55,7 @@ class PlanSettings:
     model: Annotated[ModelSettings, tyro.conf.arg(name="")]
     search: Annotated[SearchSettings, tyro.conf.arg(name="")] = field(default_factory=SearchSettings)
     out: Path | None = None
-    """video to write, .mp4; None: plan/MODEL-PLANNER-SEED.mp4 beside the model, or in runs/TASK"""
+    """video to write, .mp4 or .gif; None: plan/MODEL-PLANNER-SEED.mp4 beside the model, or in runs/TASK"""
     seed: int = 0
     """which problem; 1, 100, 199, ... are the instances of scope-wm evaluate"""
     problems_from: Path | None = None
@@ -67,8 +67,8 @@ class PlanSettings:
         """Refuse what cannot be done before anything is."""
         expect_at_least(self, {"seed": 0})
         expect_plannable(self.model, self.search)
-        if self.path.suffix != ".mp4":
-            raise UsageError(f"expected --out to end with .mp4, got {self.out}")
+        if self.path.suffix not in VIDEOS:
+            raise UsageError(f"expected --out to end with {' or '.join(VIDEOS)}, got {self.out}")
         if self.path.is_dir():
             raise UsageError(f"expected --out to name a file, {self.path} is a directory")
         expect_writable(self.path.parent)
@@ -94,7 +94,7 @@ def plan(settings: PlanSettings) -> None:
     note = f"{settings.search.planner}, {Path(settings.model.model).name}, problem {settings.seed}"
     story = story_of(task, outcome, scenes(task, outcome, model, decoder), note, mpc.max_steps)
     settings.path.parent.mkdir(parents=True, exist_ok=True)
-    write_mp4(settings.path, video(story))
+    write_video(settings.path, video(story))
     print(f"{story.verdict}, {sum(step.plan_seconds for step in outcome.steps):.1f} s of planning")
     print(settings.path)
 
@@ -202,7 +202,7 @@ def kept_tokens(
 
     Nothing is told of a selector that draws at random: another draw would not show what was planned with.
     """
-    if model.chance is not None:
+    if chance_of(model.world_model) is not None:
         return None
     world_model, fuse = model.world_model, model.world_model.fuse
     action = fuse.action(planned[:, 0])

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from scope_wm.bench.machine import threads
 from scope_wm.elite_bank import EliteBank
 from scope_wm.evaluate.instances import instance_seed, problem_source
 from scope_wm.evaluate.settings import SearchSettings
+from scope_wm.hardware import computing_with
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.mpc import Controller, Outcome, solve
@@ -100,7 +100,7 @@ def replay(one: Evaluated, instance: int) -> Replay:
     mpc, planner = search.mpc(asked["task"], asked["seed"]), Watched(search.step_planner())
     source = asked["problems_from"]
     problem = problem_source(task, source and Path(source))(instance_seed(instance))
-    with threads(1):
+    with computing_with(1):
         controller = Controller(model, planner, mpc, limits=search.limits())
         (outcome,) = solve(task, [problem], [instance_seed(instance)], controller)
     bank = None if planner.first_bank is None else planner.first_bank.sequences[0]

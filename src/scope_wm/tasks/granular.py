@@ -35,6 +35,7 @@ CORNERS = 10  # pieces with fewer repeat their last one
 BOARD_THICKNESS, BOARD_WIDTH = 0.26, 1.02
 FRICTION = 1.0
 ITERATIONS = 10
+UNPACK_STEPS = 300  # in which the most overlapping goal comes apart
 
 TOP, SIDE = (237, 145, 33), (140, 80, 14)
 BEVEL = 0.88  # size of the bright top relative to the piece, which leaves a dark rim between neighbours
@@ -130,6 +131,15 @@ class Granular(gymnasium.Env[Observation, ArrayLike]):
     def distance(self, state: State, goal: State) -> float:
         """Return the Chamfer distance of the particles."""
         return table.chamfer(state.reshape(-1, 4), goal.reshape(-1, 4))
+
+    def packed(self, goal: State) -> State:
+        """Return the pieces of a goal, which overlap, pushed apart until they touch: none come nearer."""
+        particles = goal.reshape(-1, 4).copy()
+        space, bodies = _pile(particles)
+        table.settle(space, UNPACK_STEPS)
+        particles[:, XZ] = [body.position for body in bodies]
+        particles[:, 3] = [body.angle for body in bodies]
+        return particles.flatten()
 
     def path_left(self, state: State, goal: State) -> float:
         """Return the Chamfer distance."""

@@ -116,14 +116,14 @@ def drive(space: pymunk.Space, body: pymunk.Body, pusher: pymunk.Shape, path: Se
             space.step(1.0)
         if under:
             body.velocity = (0.0, 0.0)
-            _settle(space)
+            settle(space)
     space.remove(body, pusher)
-    _settle(space)
+    settle(space)
 
 
-def _settle(space: pymunk.Space) -> None:
+def settle(space: pymunk.Space, steps: int = SETTLE_STEPS) -> None:
     """Let overlaps be pushed apart, each the shortest way."""
-    for _ in range(SETTLE_STEPS):
+    for _ in range(steps):
         space.step(1.0)
 
 
