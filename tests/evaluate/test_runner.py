@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.evaluate.conftest import INSTANCES, content, settings
 
+from scope_wm.cli import main
 from scope_wm.data.problems import problems
 from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
@@ -62,6 +63,31 @@ def test_a_record_says_what_happened(finished: Path) -> None:
         assert record.plan_seconds > 0
         assert record.peak_memory is not None
         assert record.block_must_move is None
+
+
+def test_granular_tells_how_near_its_goal_can_be_reached(tmp_path: Path) -> None:
+    words = ["evaluate", "--task", "granular", "--model", "simulator", "--planner", "cem"]
+    sizes = [
+        "--samples",
+        "10",
+        "--elites",
+        "2",
+        "--instances",
+        "1",
+        "--horizon",
+        "1",
+        "--max-steps",
+        "1",
+        "--workers",
+        "1",
+    ]
+    assert main([*words, *sizes, "--out", str(tmp_path / "run")]) == 0
+    done = read_run(tmp_path / "run")
+    (record,), task = done.records.values(), TASKS["granular"]()
+    goal = task.sample_problem(1).goal
+    assert record.least_distance == task.distance(task.packed(goal), goal)
+    made, whole = record.start_distance - record.final_distance, record.start_distance - record.least_distance
+    assert done.summary["way_made"] == pytest.approx(made / whole)
 
 
 def test_the_summary_sums_up_the_records(finished: Path) -> None:

@@ -6,7 +6,7 @@ from scope_wm.evaluate.instances import InstanceRecord
 from scope_wm.evaluate.summary import way_made, way_text
 
 
-def record(start: float, final: float, least: float = 0.0) -> InstanceRecord:
+def record(start: float, final: float, least: float | None = 0.0) -> InstanceRecord:
     """Return an instance that went from one distance to another."""
     return InstanceRecord(
         instance=0,
@@ -31,5 +31,6 @@ def test_the_way_is_a_ratio_of_mean_distances() -> None:
 
 def test_there_is_no_way_where_nothing_can_come_nearer() -> None:
     assert way_made([record(1.0, 1.0, least=1.0)]) is None
+    assert way_made([record(2.0, 1.0), record(2.0, 1.0, least=None)]) is None  # of an earlier version
     assert way_text(None) == ""
     assert way_text(0.625) == "62 % of the way"

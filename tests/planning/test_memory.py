@@ -12,31 +12,36 @@ from scope_wm.types import UsageError
 # In a process of its own: what others have freed and kept would hide what a rollout takes.
 MEASURE = """
 import sys, torch
+from functools import partial
 from scope_wm.background import ForegroundDelta
 from scope_wm.evaluate.memory import PeakMemory
 from scope_wm.model.predictor import Predictor
 from scope_wm.model.fast_rollout import bytes_to_imagine, last_imagined
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel
+from scope_wm.planning.side_by_side import SideBySide
 from scope_wm.selector import DistilledSelector, RelevanceHead
 
-k, horizon, depth, multiplier = map(int, sys.argv[1:])
+k, horizon, depth, multiplier, count, threads = map(int, sys.argv[1:])
+torch.set_num_threads(threads)
 fuse = Fuse(TokenConfig(proprio=4, action=10))
 predictor = Predictor(width=404, num_tokens=196, history=3, transformer=TransformerConfig(depth=depth))
 selector = DistilledSelector(RelevanceHead(visual=384, embedding=10), k)
 model = WorldModel(fuse, predictor, selector, ForegroundDelta(404, hidden_multiplier=multiplier)).eval()
 
+imagined = SideBySide(partial(last_imagined, model))
+
 
 @torch.no_grad()
 def imagine(count):
-    last_imagined(model, torch.ones(count, 196, 384), torch.ones(count, 4), torch.ones(count, horizon, 10))
+    imagined(torch.ones(count, 196, 384), torch.ones(count, 4), torch.ones(count, horizon, 10))
 
 
 imagine(1)
 memory = PeakMemory(torch.device("cpu"))
 memory.restart()
-imagine(10)
-print(memory.peak() / (10 * bytes_to_imagine(model)))
+imagine(count)
+print(memory.peak() / (count * bytes_to_imagine(model)))
 """
 
 
@@ -44,8 +49,11 @@ print(memory.peak() / (10 * bytes_to_imagine(model)))
 @pytest.mark.parametrize(
     ("k", "horizon", "depth", "multiplier"), [(98, 4, 2, 2), (32, 2, 6, 2), (196, 2, 1, 2), (32, 2, 2, 6)]
 )
-def test_a_rollout_takes_about_what_is_estimated(k: int, horizon: int, depth: int, multiplier: int) -> None:
-    command = [sys.executable, "-c", MEASURE, *map(str, (k, horizon, depth, multiplier))]
+@pytest.mark.parametrize(("count", "threads"), [(10, 1), (20, 2)])  # as a whole, and in parts side by side
+def test_a_rollout_takes_about_what_is_estimated(
+    k: int, horizon: int, depth: int, multiplier: int, count: int, threads: int
+) -> None:
+    command = [sys.executable, "-c", MEASURE, *map(str, (k, horizon, depth, multiplier, count, threads))]
     shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0.5 < float(shown.stdout) < 1.0
 

@@ -52,24 +52,22 @@ torch.set_num_threads(2)
 asked = [ModelSettings(model=sys.argv[1], device="cpu", compile=compile) for compile in (False, True)]
 exact, compiled = map(load_latent_model, asked)
 tokens = exact.world_model.fuse.config
-seen = torch.randn(40, tokens.num_tokens, tokens.visual), torch.randn(40, tokens.proprio)
-actions = torch.randn(40, 2, tokens.action)
+seen = torch.randn(20, tokens.num_tokens, tokens.visual), torch.randn(20, tokens.proprio)
+actions = torch.randn(20, 2, tokens.action)
 with torch.no_grad():
-    frames = [last_imagined(exact.world_model, *seen, actions), compiled.imagine(*seen, actions, None)]
-torch.testing.assert_close(frames[1], frames[0], rtol=1e-4, atol=1e-5)
+    frame = last_imagined(exact.world_model, *seen, actions)
+    for _ in range(2):  # compiled in one thread, and then used in two
+        torch.testing.assert_close(compiled.imagine(*seen, actions, None), frame, rtol=1e-4, atol=1e-5)
 print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 """
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler")
-def test_compiling_changes_no_frame_and_makes_one_graph_in_a_thread(
-    random_model: Callable[[str], Path],
-) -> None:
+def test_compiling_changes_no_frame_and_makes_one_graph(random_model: Callable[[str], Path]) -> None:
     # In a process of its own: here every function is wrapped to check its types, which cannot be compiled.
     command = [sys.executable, "-c", COMPILED, str(random_model("wall"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) in (1, 2)  # the second thread may find it compiled by the first
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 @pytest.mark.parametrize("precision", ["int8", "bfloat16"])

@@ -1,6 +1,7 @@
 """Candidates in parts side by side give the frames of all at once, and leave torch's threads as they were."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from scope_wm.selector import RandomSelector
 Arguments = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@pytest.fixture(autouse=True, params=[2, 5])
+@pytest.fixture(autouse=True, params=[2, 4])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Give torch several threads, as on a machine that is a test's own."""
     before = torch.get_num_threads()
@@ -76,13 +77,69 @@ def test_every_part_has_threads_of_its_own(threads: int) -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_an_error_in_a_part_is_told_and_the_threads_come_back(threads: int) -> None:
-    def broken(visual: Tensor, proprio: Tensor, actions: Tensor, previous: Tensor | None) -> Tensor:
-        raise ValueError("no weights")
+@pytest.mark.parametrize("threads", [2], indirect=True)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_every_precision_is_that_of_its_parts(trained: TrainedModel, precision: str) -> None:
+    visual, proprio, actions, _ = arguments(trained, 2 * LEAST)
+    settings = ModelSettings(model="wall/faster", precision=precision)
+    side_by_side = chosen_rollout(trained.world_model, settings, torch.device("cpu"))
+    assert isinstance(side_by_side, SideBySide)
+    with torch.no_grad():
+        halves = [
+            side_by_side.imagine(visual[half], proprio[half], actions[half], None)
+            for half in (slice(LEAST), slice(LEAST, None))
+        ]
+        parts = side_by_side(visual, proprio, actions)
+    torch.testing.assert_close(parts, torch.cat(halves), rtol=1e-5, atol=1e-5)
 
-    whole = torch.zeros(2 * LEAST, 1, 1)
+
+@pytest.mark.parametrize(
+    ("threads", "candidates", "parts"),
+    [(2, 19, 1), (3, 25, 1), (3, 30, 3), (5, 50, 5), (9, 50, 4)],
+    indirect=["threads"],
+)
+def test_no_thread_is_idle_if_it_can_be_helped(threads: int, candidates: int, parts: int) -> None:
+    seen = list[tuple[int, int]]()
+
+    def imagine(visual: Tensor, proprio: Tensor, actions: Tensor, previous: Tensor | None) -> Tensor:
+        seen.append((torch.get_num_threads(), len(actions)))
+        return visual
+
+    whole = torch.zeros(candidates, 1, 1)
+    SideBySide(imagine)(whole, whole[..., 0], whole)
+    assert len(seen) == parts
+    assert {each for each, _ in seen} == {threads // parts}
+    assert min(size for _, size in seen) >= min(LEAST, candidates)
+
+
+def test_what_compiles_does_so_in_one_thread(threads: int) -> None:
+    idents = list[int]()
+
+    def imagine(visual: Tensor, proprio: Tensor, actions: Tensor, previous: Tensor | None) -> Tensor:
+        idents.append(threading.get_ident())
+        return visual
+
+    whole, side_by_side = torch.zeros(5 * LEAST, 1, 1), SideBySide(imagine, compiles=True)
+    for first in (True, False):
+        idents.clear()
+        side_by_side(whole, whole[..., 0], whole)
+        assert (set(idents) == {threading.get_ident()}) == first
+
+
+def test_an_error_in_a_part_is_told_and_the_threads_come_back(threads: int) -> None:
+    finished = list[bool]()
+
+    def broken(visual: Tensor, proprio: Tensor, actions: Tensor, previous: Tensor | None) -> Tensor:
+        if visual[0] == 0:
+            raise ValueError("no weights")
+        time.sleep(0.2)
+        finished.append(True)
+        return visual
+
+    whole = torch.arange(2.0 * LEAST)[:, None, None]
     with pytest.raises(ValueError, match="no weights"):
         SideBySide(broken)(whole, whole[..., 0], whole)
+    assert finished  # it was waited for
     assert torch.get_num_threads() == threads
 
 

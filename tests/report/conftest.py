@@ -154,6 +154,7 @@ def record(instance: int, *, success: bool, seconds: float, memory: int | None) 
         plan_seconds=seconds,
         samples=1000,
         peak_memory=memory,
+        least_distance=0.0,
     )
 
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from scope_wm.planning.load import SIMULATOR
 from scope_wm.report.evaluated import Evaluated
 from scope_wm.report.ours import COLUMNS, Ours, evaluations_section, ours_of
 from scope_wm.report.page import Notes, Table
@@ -38,6 +39,14 @@ def test_a_row_tells_what_was_evaluated_and_how_it_went(evaluated: Make) -> None
         "peak memory": "64 MiB",
         "made with": "lite, machine 1",
     }
+
+
+def test_times_of_the_simulator_are_not_told(evaluated: Make) -> None:
+    one = evaluated()
+    simulated = replace(one.run, config=one.run.config | {"model_digest": SIMULATOR})
+    reference = replace(one, run=simulated, header=None)
+    row = cells(reference)
+    assert (row["model"], row["plan time"], row["of a step"]) == (SIMULATOR, "-", "-")
 
 
 def test_the_dense_model_is_not_compared_with_itself(evaluated: Make) -> None:

@@ -90,6 +90,14 @@ def test_the_simulator_solves_a_problem_and_the_video_shows_it(tmp_path: Path) -
     assert np.abs(panel(frames[-1], 0) - image_of(problem.start)).max() > 150
 
 
+def test_a_plan_can_be_an_animation_for_markdown(tmp_path: Path) -> None:
+    out = tmp_path / "plan.gif"
+    words = ["plan", "--task", "wall", "--model", "simulator", "--planner", "random-shooting", "--seed", "7"]
+    assert main([*words, "--max-steps", "1", "--out", str(out)]) == 0
+    assert len(iio.imread(out)) > 10
+    assert iio.immeta(out)["loop"] == 0  # for ever
+
+
 def test_a_sparse_model_shows_the_tokens_that_it_keeps(
     tmp_path: Path, random_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

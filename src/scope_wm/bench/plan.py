@@ -39,6 +39,7 @@ from scope_wm.evaluate.settings import expect_at_least, protocol_of
 from scope_wm.hardware import computing_with
 from scope_wm.model.architecture import build
 from scope_wm.planning.mpc import MPCSettings
+from scope_wm.planning.side_by_side import LEAST
 from scope_wm.presets import PresetName
 from scope_wm.tasks import TaskName
 from scope_wm.types import IMAGE_SIZE, UsageError
@@ -46,7 +47,7 @@ from scope_wm.types import IMAGE_SIZE, UsageError
 HORIZON = MPCSettings().horizon
 PLANNERS = ("cem", "eb-cem")
 TUNING_SHARE = 0.4  # of the budget
-SHARES_CHUNK = 20  # candidates that are enough to see what the time goes to
+SHARES_CHUNK = LEAST  # candidates: enough to see what the time goes to, and too few for parts side by side
 
 
 @dataclass(frozen=True, kw_only=True)

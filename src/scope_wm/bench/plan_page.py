@@ -10,6 +10,7 @@ from scope_wm.bench.machine import Machine
 from scope_wm.bench.paper_figures import PAPER_FIGURES, paper_memory_share, paper_speedup
 from scope_wm.bench.plan_results import About, Parts, Ratio, Row
 from scope_wm.bench.plan_variants import PLAIN_A
+from scope_wm.planning.side_by_side import LEAST
 from scope_wm.report.results import table
 
 COLUMNS = (
@@ -52,6 +53,8 @@ GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 
   softmax(QK^T)V with all scores in memory (torch's math backend), one batch of candidates after another. As
   published, it also encodes the image once for every candidate; its time is that of A and of encoding a batch
   of images, measured apart. B is the same with fused attention and its best chunk.
+- With several threads, fast variants cut a chunk of {2 * LEAST} candidates or more into parts that are
+  imagined side by side, each on cores of its own. In A and B, cores share every product.
 - Peak memory: of a process of its own that encodes the image and imagines one chunk, above its size before,
   with the weights in it. A holds its batch of candidates at once, the others the chunk in their row, however
   many candidates there are: that is a part of what they save. "As published" is the larger of A's and of what
@@ -66,7 +69,7 @@ GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 
 
 ![seconds by part]({picture})
 
-Seconds of all steps by part (measured around the parts in one more chunk, of 20 candidates at most; rest:
+Seconds of all steps by part (measured in one more chunk, so small that cores share every product; rest:
 gathering, placing, copying):
 
 {table(("", "planner", *PARTS), [part_cells(row) for row in rows if row.parts])}

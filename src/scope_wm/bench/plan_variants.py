@@ -92,7 +92,8 @@ class VariantCost:
         self.variant = variant
         self.model = model
         imagine = compiled(model) if variant.eager else partial(variant.last, model)
-        self.imagine = SideBySide(imagine) if variant.last is last_imagined else imagine
+        divided = variant.last is last_imagined
+        self.imagine = SideBySide(imagine, compiles=variant.eager is not None) if divided else imagine
         self.encoder = encoder
         self.problem = problem
         self.visual = self.encode(1)

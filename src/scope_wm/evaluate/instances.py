@@ -24,7 +24,8 @@ SEED_STEP = 99
 class InstanceRecord:
     """One line of instances.jsonl; distances are in the units of the task, the last four of Push-T only.
 
-    Goals of Granular overlap: `least_distance` is how near to its goal a problem can come at all.
+    Goals of Granular overlap: `least_distance` is about as near as pieces can come. Earlier versions did not
+    record it.
     """
 
     instance: int
@@ -37,7 +38,7 @@ class InstanceRecord:
     plan_seconds: float  # of all steps together: encoding what is seen, and the search
     samples: int
     peak_memory: int | None  # bytes
-    least_distance: float = 0.0
+    least_distance: float | None = None
     block_must_move: bool | None = None
     agent_distance: float | None = None
     block_distance: float | None = None
@@ -88,20 +89,9 @@ def run_instance(
         plan_seconds=sum(step.plan_seconds for step in outcome.steps),
         samples=sum(step.samples for step in outcome.steps),
         peak_memory=peak,
-        **details(task, outcome),
+        least_distance=task.distance(task.packed(goal), goal) if isinstance(task, Granular) else 0.0,
+        **(push_t_details(task, outcome) if isinstance(task, PushT) else {}),
     )
-
-
-def details(task: Task, outcome: Outcome) -> dict[str, Any]:
-    """Return what is recorded of some tasks only."""
-    match task:
-        case PushT():
-            return push_t_details(task, outcome)
-        case Granular():
-            goal = outcome.problem.goal
-            return {"least_distance": task.distance(task.packed(goal), goal)}
-        case _:
-            return {}
 
 
 def push_t_details(task: PushT, outcome: Outcome) -> dict[str, Any]:

@@ -60,10 +60,14 @@ def success_of(records: Sequence[InstanceRecord]) -> Success | None:
 
 def way_made(records: Sequence[InstanceRecord]) -> float | None:
     """Return which share of the way to their goals instances have gone, as a ratio of mean distances."""
-    start, final, least = (
+    nearest = [record.least_distance for record in records if record.least_distance is not None]
+    if len(nearest) < len(records):
+        return None
+    start, final = (
         float(np.mean([getattr(record, name) for record in records]))
-        for name in ("start_distance", "final_distance", "least_distance")
+        for name in ("start_distance", "final_distance")
     )
+    least = float(np.mean(nearest))
     return (start - final) / (start - least) if start > least else None
 
 

@@ -41,9 +41,9 @@ class ModelSettings:
     alpha: float | None = None
     """weight of proprio in the cost; None: 0 for point_maze, else 1"""
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
-    """of the model's products: bfloat16 helps on GPUs, int8 is for processors and rounds by chunks"""
+    """of the model's products: bfloat16 helps on GPUs; int8, for processors, rounds by chunks and threads"""
     compile: bool = False
-    """compile the model, which takes a minute or two at the first search, and again for other chunks"""
+    """compile the model, which takes a minute or two at the first search, and again for other sizes"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, and what the simulator has no use for."""
@@ -113,7 +113,7 @@ def chosen_rollout(model: WorldModel, settings: ModelSettings, device: torch.dev
         imagine = partial(in_bfloat16, imagine, device)
     if device.type != "cpu" or chance_of(model):  # threads would draw in any order
         return imagine
-    return SideBySide(imagine)
+    return SideBySide(imagine, compiles=settings.compile)
 
 
 def in_bfloat16(

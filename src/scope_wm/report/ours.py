@@ -36,7 +36,7 @@ LIMITS = ("chunk", "max_memory")  # of memory
 NOTES = [
     "Result: the share of solved problems with Wilson's 95 % interval. Of Rope and Granular, which have no "
     "rule of success: the mean final Chamfer distance with its bootstrap interval, lower is better, and "
-    "the share of the way that was made to the nearest that can be reached, a ratio of mean distances. Where "
+    "the share that was made of the way to about the nearest that can be reached, a ratio of means. Where "
     "more instances were evaluated than the paper's protocol has, its first ones come first, then all.",
     "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
     "sizes, with as many steps, as long plans and as much time.",

@@ -133,7 +133,7 @@ class Granular(gymnasium.Env[Observation, ArrayLike]):
         return table.chamfer(state.reshape(-1, 4), goal.reshape(-1, 4))
 
     def packed(self, goal: State) -> State:
-        """Return the pieces of a goal, which overlap, pushed apart until they touch: none come nearer."""
+        """Return the pieces of a goal, which overlap, pushed apart until they touch: about the nearest."""
         particles = goal.reshape(-1, 4).copy()
         space, bodies = _pile(particles)
         table.settle(space, UNPACK_STEPS)
