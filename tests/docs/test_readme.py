@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 BENCHMARK = ROOT / "docs" / "benchmarks" / "plan-push_t-paper.json"
 SHOWN = {"dense, CEM": (0, "cem"), "K = 98, EB-CEM": (1, "eb-cem"), "K = 32, EB-CEM": (2, "eb-cem")}
 
+ROUNDS = {1: "one round", 2: "two rounds", 3: "three rounds"}
+
 
 def test_speed_and_memory_are_those_that_were_measured() -> None:
     content = json.loads(BENCHMARK.read_text())
@@ -20,11 +22,14 @@ def test_speed_and_memory_are_those_that_were_measured() -> None:
     measured = {(row.variant, row.planner): row for row in rows}
     whole = measured[PLAIN_A.name, "cem"].peak_memory
     readme = (ROOT / "README.md").read_text()
+    flat = " ".join(readme.split())
+    assert f"and {ROUNDS[len(content['rounds'])]}." in flat
     for name, (fast, planner) in SHOWN.items():
         row = measured[FAST[fast].name, planner]
         told = re.search(rf"^\| {re.escape(name)} \| (.*?) \| (.*?) \| (.*?) \|", readme, re.MULTILINE)
         assert told is not None
         assert row.peak_memory is not None
         assert whole is not None
+        assert f"that of {row.chunk} candidates at a time" in flat
         share = f"{100 * row.peak_memory / whole:.1f} %"
         assert told.groups() == (ratio_text(row.faster_than_a), ratio_text(row.faster_than_b), share)
