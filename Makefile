@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint docs clean
+.PHONY: setup demo test lint docs results clean
 
 setup: .venv/ready
 
@@ -26,6 +26,13 @@ test: lint
 docs: setup
 	$(BIN)/mkdocs build --strict
 	@echo "Look at build/site/index.html"
+
+# docs/results.md and its plots, from the evaluations that are kept in docs/results
+results: setup
+	rm -rf build/results docs/plots
+	$(BIN)/scope-wm report docs/results/simulator/* docs/results/lite/*/* --out build/results --videos 0
+	cp build/results/report.md docs/results.md
+	cp -r build/results/plots docs/plots
 
 clean:
 	rm -rf .venv demo build dist

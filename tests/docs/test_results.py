@@ -1,0 +1,49 @@
+"""The page of results is made from the evaluations that are kept, and those are of the models that ship."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scope_wm.evaluate.models import model_digest
+from scope_wm.evaluate.run import read_run
+from scope_wm.planning.load import ModelSettings
+from scope_wm.report.run_report import write_report
+
+DOCS = Path(__file__).parents[2] / "docs"
+SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
+LITE = sorted((DOCS / "results" / "lite").glob("*/*"))
+
+
+def test_the_page_is_what_the_kept_evaluations_amount_to(tmp_path: Path) -> None:
+    assert LITE
+    write_report([*SIMULATOR, *LITE], tmp_path, videos=0)
+    assert (DOCS / "results.md").read_text() == (tmp_path / "report.md").read_text(), "run `make results`"
+    assert contents(DOCS / "plots") == contents(tmp_path / "plots"), "run `make results`"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files in a folder."""
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_the_readme_tells_the_same() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    told = re.findall(r"^\| `(\w+)/(\w+)`.*?, (\S+) \| (.*?) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
+    assert told
+    for task, name, planner, solved, interval, seconds in told:
+        summary = read_run(DOCS / "results" / "lite" / task / f"{name}-{planner.lower()}").summary
+        success = summary["success"]
+        low, high = (100 * end for end in success["interval"])
+        assert solved == f"{success['solved']} of {success['instances']}"
+        assert interval == f"{low:.1f} to {high:.1f} %"
+        assert seconds == f"{summary['mean_plan_seconds']:.1f} s"
+
+
+@pytest.mark.parametrize("path", LITE, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_evaluation_is_of_the_model_that_ships(path: Path) -> None:
+    run = read_run(path)
+    task, model = run.config["settings"]["task"], run.config["settings"]["model"]
+    assert run.config["settings"]["out"] == str(path.relative_to(DOCS.parent))
+    assert model.startswith(f"{task}/")
+    assert run.config["model_digest"] == model_digest(ModelSettings(model=model), task)
