@@ -5,7 +5,6 @@ candidates of their own do not. What is imagined is the same to float tolerance,
 int8, which rounds by what is imagined at a time.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -34,7 +33,7 @@ class SideBySide:
         self.imagine = imagine
         self._compiles = compiles
         self._known = set[tuple[int, int]]()  # candidates and parts of calls before
-        self._pool = ThreadPoolExecutor(os.cpu_count())
+        self._pool = ThreadPoolExecutor()
 
     def __call__(
         self,
