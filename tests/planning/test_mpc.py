@@ -322,7 +322,7 @@ def test_a_memory_limit_changes_learned_costs_by_rounding_only(learned: LatentMo
     now, goal = (learned.see(observed) for observed in seen([3, 4]))
     cost, start = learned.cost(now, goal), standard_start(2, 4, 10)
     sizes, plans = [], []
-    for limits in (Limits(), Limits(memory=2 * 7 * cost.bytes_per_candidate())):
+    for limits in (Limits(chunk=100), Limits(memory=2 * 7 * cost.bytes_per_candidate())):
         streams = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
         sizes.append(limits.at_a_time(cost, torch.empty(2, 100, 4, 10)))
         plans.append(cem(cost, start, streams, CEMSettings(iterations=1), limits=limits))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from scope_wm.hardware import computing_with
 from scope_wm.planning.cem import CEMSettings, cem, refit
 from scope_wm.planning.gradient import GradientSettings, gradient
 from scope_wm.planning.icem import ICEMSettings, coloured, icem
@@ -105,7 +106,7 @@ def test_a_memory_limit_cuts_the_candidates_and_changes_no_bit(
         settings = CEMSettings(iterations=1)
         return cem(cost, standard_start(2, 3, 2), generators(0, 1), settings, limits=limits), cost.seen
 
-    unlimited, at_once = run(None)
+    unlimited, at_once = run(Limits(chunk=100))
     limited, seen = run(Limits(memory=memory, chunk=chunk))
     assert at_once == [100]
     assert seen == expected
@@ -121,6 +122,16 @@ def test_without_a_limit_a_search_takes_a_share_of_the_machine(monkeypatch: pyte
     assert Limits(processes=2).at_a_time(cost, torch.empty(2, 100, 3, 2)) == 20
     total, cores = psutil.virtual_memory().total, os.cpu_count()
     assert fair_share(torch.device("cpu")) == total // (2 * cores)
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, [25] * 4), (2, [50] * 2), (8, [100])])
+def test_a_model_on_a_processor_is_given_what_keeps_its_threads_busy(
+    threads: int, expected: list[int]
+) -> None:
+    cost = SizedBowl()
+    with computing_with(threads):
+        cem(cost, standard_start(2, 3, 2), generators(0, 1), CEMSettings(iterations=1))
+    assert cost.seen == expected
 
 
 def test_a_memory_limit_needs_a_cost_that_knows_its_size() -> None:

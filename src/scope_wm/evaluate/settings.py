@@ -76,7 +76,7 @@ class SearchSettings:
     max_seconds: float | None = None
     """seconds for each search; with a deadline, results depend on the machine"""
     chunk: int | None = None
-    """candidates imagined at a time, at most; None: as many as fit into memory, and 50 with --max-seconds"""
+    """candidates imagined at a time; None: what fits in memory, 50 a thread of a processor or to keep time"""
     max_memory: str | None = None
     """memory for imagining candidates, such as 2GB; None: half of a GPU's, or a core's part of half of all"""
 

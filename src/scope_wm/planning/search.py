@@ -19,6 +19,7 @@ from torch import Tensor
 from scope_wm.planning.memory import fair_share
 
 DEADLINE_CHUNK = 50  # candidates judged at a time where a deadline is to be kept: it is checked in between
+THREAD_CHUNK = 50  # candidates a thread of a processor imagines at a time: more take memory and save no time
 
 
 @runtime_checkable
@@ -74,9 +75,10 @@ class Limits:
     """What a search may take.
 
     `low` and `high` bound standardised actions. `chunk` is how many candidates of each problem are judged at
-    a time, at most. `memory` is in bytes: no more candidates at a time than fit, by the cost's own estimate,
-    but at least one; if it is not given, it is a share of the machine, or of the GPU that so many `processes`
-    use. `seconds` is checked between chunks.
+    a time, at most; if it is not given, a model on a processor judges what keeps its threads busy. `memory`
+    is in bytes: no more candidates at a time than fit, by the cost's own estimate, but at least one; if it is
+    not given, it is a share of the machine, or of the GPU that so many `processes` use. `seconds` is checked
+    between chunks.
     """
 
     low: Float[Tensor, " A"] | None = None
@@ -109,6 +111,8 @@ class Limits:
         problems, samples = candidates.shape[:2]
         chunk = samples if self.chunk is None else self.chunk
         if isinstance(cost, SizedCost):
+            if self.chunk is None and candidates.device.type == "cpu":
+                chunk = min(samples, THREAD_CHUNK * torch.get_num_threads() // problems)
             memory = self.memory or fair_share(candidates.device, self.processes)
             chunk = min(chunk, memory // (problems * cost.bytes_per_candidate()))
         elif self.memory is not None:
