@@ -90,7 +90,7 @@ def lite(task: str) -> Preset:
             transformer=TransformerConfig(depth=4, heads=4, head_width=32, mlp_width=256, dropout=0.0),
             output="residual",
         ),
-        teacher=small_fit(samples=dense_samples, batch=64),
+        teacher=small_fit(samples=dense_samples, batch=32),
         selector=SelectorPreset(
             hidden=64,
             fit=FitSettings(
@@ -99,7 +99,7 @@ def lite(task: str) -> Preset:
                 batch=64,
             ),
         ),
-        sparse=small_fit(samples=sparse_samples, batch=64),
+        sparse=small_fit(samples=sparse_samples, batch=32),
         instances=protocol_of(task).instances,
     )
 
@@ -134,7 +134,7 @@ def tiny(task: str) -> Preset:
 def small_fit(*, samples: int, batch: int) -> FitSettings:
     """Return how small models are trained for so many samples, whatever the size of the store."""
     return FitSettings(
-        optimiser=OptimiserSettings(lr=2e-3, schedule="cosine", warmup=100, clip=1.0, ema=0.998),
+        optimiser=OptimiserSettings(kind="muon", lr=2e-3, schedule="cosine", warmup=100, clip=1.0, ema=0.998),
         epochs=1000,
         max_samples=samples,
         batch=batch,

@@ -23,6 +23,7 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from scope_wm.files import write_json
+from scope_wm.train.muon import Muon, transformer_matrices
 from scope_wm.train.recorder import Recorder, RunSettings
 from scope_wm.train.state import CHECKPOINT, State
 from scope_wm.types import TrainingError, UsageError
@@ -30,12 +31,14 @@ from scope_wm.types import TrainingError, UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserSettings:
-    """AdamW, and what is done to its rate, its gradients and its weights."""
+    """The optimiser, and what is done to its rate, its gradients and its weights."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
+    """muon: orthogonalised steps for the matrices of transformers, which learn from fewer samples"""
     lr: float
     """learning rate"""
     weight_decay: float = 0.01
-    """weight decay of AdamW"""
+    """share of the weights that decays, times the rate"""
     schedule: Literal["constant", "cosine"] = "constant"
     """how the rate changes after the warm-up; cosine ends at zero"""
     warmup: int = 0
@@ -125,20 +128,21 @@ class Fit:
         # Precision is a setting of the training, not of the environment: it changes the result.
         accelerator = Accelerator(cpu=self.run.device == "cpu", mixed_precision="no")
         trainable = [p for p in self.loss.to(accelerator.device).parameters() if p.requires_grad]
-        adamw = torch.optim.AdamW(trainable, lr=how.lr, weight_decay=how.weight_decay)
-        state = State(trainable, adamw, ema=how.ema)
+        matrices = transformer_matrices(self.loss) if how.kind == "muon" else []
+        muon = Muon(trainable, matrices, lr=how.lr, weight_decay=how.weight_decay)
+        state = State(trainable, muon, ema=how.ema)
         state.load(self.directory)
         steps = settings.steps(len(self.samples))
         checks = np.linspace(0, steps, settings.validations + 1).round()[1:]
         model = torch.compile(self.loss) if self.run.compile else self.loss
-        forward, optimiser = accelerator.prepare(model, adamw)
+        forward, optimiser = accelerator.prepare(model, muon)
         self.loss.train()
         with Recorder(
             self.directory, self.run, state, steps, silent=not accelerator.is_main_process
         ) as record:
             for rows, batch in self._batches(accelerator, state.step, steps):
                 reseed(self.loss, step_seed(settings.seed, state.step, accelerator.process_index))
-                rate = set_rate(adamw, how, state.step, steps)
+                rate = set_rate(muon, how, state.step, steps)
                 loss, norm = self._gradient(accelerator, forward, trainable, batch)
                 if trouble := state.watch.trouble(loss, norm):
                     raise self._diverged(trouble, state.step, rows, write=accelerator.is_main_process)
