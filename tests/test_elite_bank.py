@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from scope_wm.elite_bank import BANK_SIZE, FIRST_STEP, LATER_STEPS, EliteBank
+from scope_wm.evaluate.settings import SearchSettings
 from scope_wm.planning.cem import cem
 from scope_wm.planning.search import Plan, standard_start
 
@@ -117,3 +118,15 @@ def test_the_bank_follows_its_problem() -> None:
     both = cem(two_valleys, start, generators(2, 3), LATER_STEPS, proposal=bank)
     one = cem(two_valleys, standard_start(1, L, A), generators(3), LATER_STEPS, proposal=alone)
     assert torch.equal(both.actions[1], one.actions[0])
+
+
+def test_with_no_share_for_the_bank_it_is_cem_with_another_first_step() -> None:
+    planner = SearchSettings(planner="cem", first_samples=300).step_planner()
+    start = standard_start(B, L, A)
+    first, bank = planner(two_valleys, start, generators(0, 1), None)
+    later, after = planner(two_valleys, start, generators(2, 3), bank)
+    assert after is bank
+    for plan, seeds, settings in ((first, (0, 1), FIRST_STEP), (later, (2, 3), LATER_STEPS)):
+        plain = cem(two_valleys, start, generators(*seeds), settings)
+        assert torch.equal(plan.actions, plain.actions)
+        assert torch.equal(plan.costs, plain.costs)

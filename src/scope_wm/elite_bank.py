@@ -23,6 +23,7 @@ from scope_wm.planning.search import Plan, lowest_in_turn, moved, normal, taken
 FIRST_STEP = CEMSettings(samples=300, elites=30)
 LATER_STEPS = CEMSettings(samples=100, elites=10)
 BANK_SIZE = 30
+LOCAL_SHARE = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +31,17 @@ class EliteBank:
     """Good action sequences of each problem, and how later candidates are drawn from around them."""
 
     sequences: Float[Tensor, "B M L A"]
-    local_share: float = 0.7
+    local_share: float = LOCAL_SHARE
     local_scale: float = 0.5
 
     @staticmethod
-    def fill(plan: Plan, size: int = BANK_SIZE) -> "EliteBank":
+    def fill(plan: Plan, size: int = BANK_SIZE, local_share: float = LOCAL_SHARE) -> "EliteBank":
         """Keep the cheapest candidates of a search's last iteration.
 
         One that costs NaN is never kept: where there are not enough others, they are kept in turn.
         """
-        return EliteBank(sequences=taken(plan.candidates, lowest_in_turn(plan.costs, size)))
+        kept = taken(plan.candidates, lowest_in_turn(plan.costs, size))
+        return EliteBank(sequences=kept, local_share=local_share)
 
     def of(self, problems: Int[Tensor, " rows"]) -> "EliteBank":
         """Return the bank of some of the problems: it follows them when others are solved."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import psutil
@@ -27,7 +27,7 @@ from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSett
 from scope_wm.evaluate.statistics import wilson
 from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.models import ActionScale
-from scope_wm.planning.planners import PLANNERS
+from scope_wm.planning.planners import PLANNERS, EliteBankCEM
 from scope_wm.planning.search import Limits
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
@@ -303,6 +303,25 @@ def test_every_instance_has_another_problem_of_the_store(store: Path) -> None:
     assert np.array_equal(problem_of(0).start, first.start)
     assert np.array_equal(problem_of(3).start, third.start)  # what is no instance's seed counts on
     assert not np.array_equal(first.start, third.start)
+
+
+@pytest.mark.parametrize(
+    ("asked", "first", "later"),
+    [
+        ({"planner": "cem", "first_samples": 300}, (300, 30), (100, 10)),
+        ({"planner": "cem", "first_samples": 100, "samples": 300, "elites": 30}, (100, 10), (300, 30)),
+        ({"planner": "eb-cem", "samples": 50, "elites": 5}, (150, 15), (50, 5)),
+        ({"planner": "eb-cem", "first_samples": 200}, (200, 20), (100, 10)),
+    ],
+)
+def test_the_first_step_has_elites_in_proportion(
+    asked: dict[str, Any], first: tuple[int, int], later: tuple[int, int]
+) -> None:
+    planner = SearchSettings(**asked).step_planner()
+    assert isinstance(planner, EliteBankCEM)
+    assert (planner.first.samples, planner.first.elites) == first
+    assert (planner.later.samples, planner.later.elites) == later
+    assert planner.local_share == (0.0 if asked["planner"] == "cem" else 0.7)
 
 
 def test_a_deadline_is_checked_as_often_as_for_a_robot() -> None:

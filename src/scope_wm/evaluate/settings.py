@@ -69,6 +69,8 @@ class SearchSettings:
     """candidates of an iteration of cem and eb-cem, whose first step has three times as many; None: 100"""
     elites: int | None = None
     """how many of them are elites, likewise; None: 10"""
+    first_samples: int | None = None
+    """candidates at the first step, with elites in proportion; None: --samples, of eb-cem three times that"""
     horizon: int = 5
     """world-model actions in a plan"""
     max_steps: int | None = None
@@ -82,7 +84,8 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
-        expect_at_least(self, {"samples": 1, "elites": 1, "horizon": 1, "max_steps": 1, "chunk": 1})
+        counts = ("samples", "elites", "first_samples", "horizon", "max_steps", "chunk")
+        expect_at_least(self, dict.fromkeys(counts, 1))
         if self.max_seconds is not None and not 0 < self.max_seconds < inf:
             raise UsageError(f"expected finite --max-seconds above 0, got {self.max_seconds}")
         if self.max_memory is not None and self.planner == "gradient":
@@ -90,21 +93,31 @@ class SearchSettings:
         self.step_planner()
         self.limits()
 
+    @property
+    def sample_counts(self) -> tuple[int, int]:
+        """Return the candidates of an iteration of cem and eb-cem at the first step and at later ones."""
+        later = self.samples or LATER_STEPS.samples
+        return self.first_samples or later * (WIDER if self.planner == "eb-cem" else 1), later
+
     def step_planner(self) -> StepPlanner:
         """Return the planner, with other numbers of candidates if they were given."""
-        if self.samples is None and self.elites is None:
+        if self.samples is None and self.elites is None and self.first_samples is None:
             return PLANNERS[self.planner]
         if self.planner not in ("cem", "eb-cem"):
-            raise UsageError(f"--samples and --elites are for cem and eb-cem, got {self.planner}")
-        samples, elites = self.samples or LATER_STEPS.samples, self.elites or LATER_STEPS.elites
+            raise UsageError(
+                f"--samples, --elites and --first-samples are for cem and eb-cem, got {self.planner}"
+            )
+        (wide, samples), elites = self.sample_counts, self.elites or LATER_STEPS.elites
         try:
             later = CEMSettings(samples=samples, elites=elites)
+            first = CEMSettings(samples=wide, elites=max(1, round(elites * wide / samples)))
         except ValueError as error:
             raise UsageError(str(error)) from error
-        if self.planner == "cem":
+        if self.planner == "eb-cem":
+            return EliteBankCEM(first=first, later=later, bank_size=first.elites)
+        if first == later:
             return Memoryless(optimiser=partial(cem, settings=later))
-        first = CEMSettings(samples=WIDER * samples, elites=WIDER * elites)
-        return EliteBankCEM(first=first, later=later, bank_size=first.elites)
+        return EliteBankCEM(first=first, later=later, bank_size=first.elites, local_share=0.0)
 
     def limits(self) -> Limits:
         """Return what a search may take."""

@@ -6,17 +6,18 @@ problems are solved, so its time is between that of one step of control and that
 """
 
 import os
+import re
 import time
 from collections.abc import Callable
 from datetime import timedelta
 
 import torch
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from scope_wm.data.collect import CollectSettings, record
 from scope_wm.data.encode import EncodeSettings
-from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
+from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.hardware import computing_with
 from scope_wm.model.architecture import ModelConfig, build
@@ -42,7 +43,7 @@ PIECE = 8  # frames, windows or candidates that are timed
 
 def show_plan(asked: PipelineSettings, plan: list[Stage]) -> None:
     """Print every stage with its state and how long it may take."""
-    table = Table("stage", "state", "may take")
+    table = Table(Column("stage", no_wrap=True), "state", "may take")
     estimate, total, pending = Estimate(asked), 0.0, set[str]()
     for stage in plan:
         waits = [name for name in stage.after if name in pending]
@@ -161,16 +162,14 @@ class Estimate:
     @torch.no_grad()
     def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
         """Return the seconds of an evaluation whose problems need one step of control, or all."""
-        name = settings.model.model.rpartition("-k")[2]
-        config = self.model(int(name) if name.isdigit() else None)
+        trained = re.search(r"sparse-k(\d+)", settings.model.model)
+        config = self.model(settings.model.k or (int(trained[1]) if trained else None))
         model, tokens = build(config).eval(), config.tokens
         visual = torch.randn(PIECE, tokens.num_tokens, tokens.visual)
         proprio = torch.randn(PIECE, tokens.proprio)
         actions = torch.randn(PIECE, settings.mpc.horizon, tokens.action)
         with computing_with(1):
             candidate = timed(lambda: last_imagined(model, visual, proprio, actions)) / PIECE
-        first = FIRST_STEP if settings.search.planner == "eb-cem" else LATER_STEPS
-        each = LATER_STEPS.samples * LATER_STEPS.iterations
-        once = first.samples * first.iterations
+        once, each = (LATER_STEPS.iterations * samples for samples in settings.search.sample_counts)
         share = settings.count * candidate / self.workers
         return share * once, share * (once + (settings.mpc.max_steps - 1) * each)

@@ -16,7 +16,9 @@ from scope_wm.data.encode import EncodeSettings, encode, is_encoded
 from scope_wm.data.token_cache import ON_THE_FLY
 from scope_wm.evaluate.run import is_evaluated
 from scope_wm.evaluate.runner import evaluate
-from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSettings
+from scope_wm.evaluate.settings import EvaluateSettings
+from scope_wm.model.architecture import BackgroundConfig
+from scope_wm.pipeline.variants import sparse_models, trials
 from scope_wm.planning.load import ModelSettings
 from scope_wm.presets import PRESETS, PresetName
 from scope_wm.tasks import TaskName
@@ -48,6 +50,8 @@ class PipelineSettings:
     """encode frames in the training loop instead of keeping their tokens on the disk"""
     decoder: bool = False
     """train a decoder too, which draws what models imagine"""
+    ablations: bool = False
+    """train and evaluate what the paper's other tables compare too: selections, backgrounds, planners, K"""
     workers: int | None = None
     """processes that collect, encode and evaluate; None: one for every core"""
     dry_run: bool = False
@@ -143,13 +147,14 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
             teacher=dense.out,
             data=data,
             tokens=tokens,
-            out=run / f"sparse-k{k}",
-            k=k,
-            selector=str(distilled.out),
+            out=run / one.name,
+            k=one.k,
+            selector=str(distilled.out) if one.selector == "distilled" else one.selector,
+            background=BackgroundConfig(kind=one.background),
             fit=preset.sparse,
             run=asked.run,
         )
-        for k in preset.ks
+        for one in sparse_models(preset, ablations=asked.ablations)
     ]
     drawn = TrainDecoderSettings(
         data=data, tokens=tokens, out=run / "decoder", encoder=preset.encoder.source, run=asked.run
@@ -177,25 +182,28 @@ def training(
 
 
 def evaluations(asked: PipelineSettings) -> list[Stage]:
-    """Return the evaluation of every model: all with cem, the sparse ones with the paper's eb-cem too."""
+    """Return the evaluation of every model."""
     preset, run = PRESETS[asked.preset](asked.task), asked.path
-    models = ["teacher", *(f"sparse-k{k}" for k in preset.ks)]
-    chosen: list[tuple[str, PlannerName]] = [(model, "cem") for model in models]
-    chosen += [(model, "eb-cem") for model in models[1:]]
     made = []
-    for model, planner in chosen:
+    for trial in trials(preset, "teacher", ablations=asked.ablations):
+        model = ModelSettings(
+            model=str(run / trial.model),
+            device=asked.run.device,
+            k=trial.k,
+            allow_other_k=trial.k is not None,
+        )
         settings = EvaluateSettings(
             task=asked.task,
-            model=ModelSettings(model=str(run / model), device=asked.run.device),
-            search=SearchSettings(planner=planner, max_steps=preset.max_steps),
-            out=run / "evaluate" / f"{model}-{planner}",
+            model=model,
+            search=trial.search,
+            out=run / "evaluate" / trial.name,
             instances=preset.instances,
             workers=asked.workers,
         )
         made.append(
             Stage(
-                name=f"evaluate/{model}-{planner}",
-                after=(model,),
+                name=f"evaluate/{trial.name}",
+                after=(trial.model,),
                 settings=settings,
                 make=partial(evaluate, settings),
                 is_finished=partial(is_evaluated, settings),

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from scope_wm.elite_bank import BANK_SIZE, FIRST_STEP, LATER_STEPS, EliteBank
+from scope_wm.elite_bank import BANK_SIZE, FIRST_STEP, LATER_STEPS, LOCAL_SHARE, EliteBank
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.gradient import GradientSettings, gradient
 from scope_wm.planning.icem import ICEMSettings, icem
@@ -62,11 +62,15 @@ class Memoryless:
 
 @dataclass(frozen=True, kw_only=True)
 class EliteBankCEM:
-    """Search widely at the first step and fill the bank; later, search less, around it."""
+    """Search widely at the first step and fill the bank; later, search less, around it.
+
+    With a `local_share` of 0 nothing is drawn from around the bank: that is CEM with another first step.
+    """
 
     first: CEMSettings = FIRST_STEP
     later: CEMSettings = LATER_STEPS
     bank_size: int = BANK_SIZE
+    local_share: float = LOCAL_SHARE
 
     def __call__(
         self,
@@ -85,7 +89,8 @@ class EliteBankCEM:
         """
         if bank is None:
             plan = cem(cost, start, generators, self.first, limits=limits, on_iteration=on_iteration)
-            return plan, EliteBank.fill(plan, self.bank_size) if len(plan.trace) else None
+            complete = len(plan.trace) > 0
+            return plan, EliteBank.fill(plan, self.bank_size, self.local_share) if complete else None
         plan = cem(
             cost, start, generators, self.later, proposal=bank, limits=limits, on_iteration=on_iteration
         )

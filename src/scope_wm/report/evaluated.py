@@ -38,7 +38,7 @@ CEM, EB_CEM = "cem", "eb-cem"
 SAMPLES = LATER_STEPS.samples
 OWN_SIZES = "own sizes"
 # Settings that a setup tells, or where the model was.
-TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples"}
+TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples", "first_samples"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,8 @@ class Evaluated:
             return None
         selector, asked = self.header["model"]["selector"], self.settings
         later = asked["samples"] or SAMPLES
-        first = {CEM: later, EB_CEM: WIDER * later}.get(asked["planner"])
+        usual = {CEM: later, EB_CEM: WIDER * later}.get(asked["planner"])
+        first = asked.get("first_samples") or usual
         return Setup(
             task=self.task,
             selector=selector["kind"],
