@@ -81,7 +81,7 @@ def paper(task: str) -> Preset:
 def lite(task: str) -> Preset:
     """Return settings with which a laptop trains a task in an evening."""
     # The dot of Wall is soon learned; what blocks and ropes do takes longer.
-    dense_samples, sparse_samples = (120_000, 160_000) if task == "wall" else (300_000, 500_000)
+    samples = 120_000 if task == "wall" else 300_000
     return Preset(
         episodes={"wall": 800, "push_t": 1500}.get(task, 1000),
         encoder=EncoderConfig(source=SHIPPED),
@@ -90,7 +90,7 @@ def lite(task: str) -> Preset:
             transformer=TransformerConfig(depth=4, heads=4, head_width=32, mlp_width=256, dropout=0.0),
             output="residual",
         ),
-        teacher=small_fit(samples=dense_samples, batch=32),
+        teacher=small_fit(samples=samples, batch=32),
         selector=SelectorPreset(
             hidden=64,
             fit=FitSettings(
@@ -99,7 +99,7 @@ def lite(task: str) -> Preset:
                 batch=64,
             ),
         ),
-        sparse=small_fit(samples=sparse_samples, batch=32),
+        sparse=small_fit(samples=samples, batch=32),
         instances=protocol_of(task).instances,
     )
 
