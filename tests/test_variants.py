@@ -43,7 +43,7 @@ def setup_of(trial: Trial, models: dict[str, SparseModel]) -> Setup:
 def test_every_row_of_the_papers_tables_is_evaluated() -> None:
     preset = lite("push_t")
     models = {model.name: model for model in sparse_models(preset, ablations=True)}
-    evaluated = {setup_of(trial, models) for trial in trials(preset, "teacher", ablations=True)}
+    evaluated = {setup_of(trial, models) for trial in trials(preset, ablations=True)}
     listening = Listening(found=[])
     paper_sections(listening)
     asked = {setup for setup in listening.asked if setup is not None and setup.task == "push_t"}

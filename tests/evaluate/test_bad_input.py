@@ -34,7 +34,7 @@ def exit_code(words: Sequence[str]) -> int:
         ("--model simulator --max-memory 0B", "expected memory of at least 1, got 0"),
         ("--model simulator --elites 0", "expected --elites of at least 1, got 0"),
         ("--model simulator --samples 5", "got 10 elites of 5 samples"),
-        ("--model simulator --first-samples 0", "expected --first-samples of at least 1, got 0"),
+        ("--model simulator --first-samples 0", "expected --first-samples of at least 2, got 0"),
         ("--model simulator --planner icem --first-samples 9", "--first-samples are for cem and eb-cem"),
         ("--model simulator --planner mppi --samples 5", "are for cem and eb-cem, got mppi"),
         ("--model simulator --planner gradient", "a simulator has no gradient"),

@@ -312,6 +312,7 @@ def test_every_instance_has_another_problem_of_the_store(store: Path) -> None:
         ({"planner": "cem", "first_samples": 100, "samples": 300, "elites": 30}, (100, 10), (300, 30)),
         ({"planner": "eb-cem", "samples": 50, "elites": 5}, (150, 15), (50, 5)),
         ({"planner": "eb-cem", "first_samples": 200}, (200, 20), (100, 10)),
+        ({"planner": "eb-cem", "first_samples": 14}, (14, 2), (100, 10)),
     ],
 )
 def test_the_first_step_has_elites_in_proportion(
@@ -328,6 +329,16 @@ def test_a_deadline_is_checked_as_often_as_for_a_robot() -> None:
     assert SearchSettings(max_seconds=0.5).limits().chunk == 50
     assert SearchSettings(max_seconds=0.5, chunk=7).limits().chunk == 7
     assert SearchSettings().limits().chunk is None
+
+
+def test_it_is_recorded_how_many_candidates_are_imagined_at_a_time() -> None:
+    def recorded(model: str, **search: Any) -> object:
+        asked = ModelSettings(model=model, device="cpu")
+        return EvaluateSettings(task="wall", model=asked, search=SearchSettings(**search)).resolved()["chunk"]
+
+    assert recorded("wall/faster") == 50
+    assert recorded("wall/faster", chunk=7) == 7
+    assert recorded("simulator") is None
 
 
 @pytest.mark.usefixtures("threads")

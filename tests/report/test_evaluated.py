@@ -2,6 +2,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_the_setup_is_read_from_the_configs(evaluated: Make) -> None:
     )
     assert evaluated(samples=50, elites=5).setup == scope("push_t", 32, samples=(150, 50))
     assert evaluated(planner="icem").setup == scope("push_t", 32, planner="icem", samples=None)
+
+
+def test_the_first_step_may_have_other_samples(evaluated: Make) -> None:
+    def samples(**search: Any) -> tuple[int, int] | None:
+        setup = evaluated(**search).setup
+        assert setup is not None
+        return setup.samples
+
+    assert samples(planner="cem", first_samples=300) == (300, 100)
+    assert samples(planner="cem", samples=300, elites=30, first_samples=100) == (100, 300)
+    assert samples(planner="eb-cem", first_samples=200) == (200, 100)
+    assert samples(planner="icem") is None
 
 
 def test_another_k_than_in_training_is_another_setup(evaluated: Make) -> None:

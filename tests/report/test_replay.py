@@ -45,6 +45,10 @@ def test_the_smallest_model_with_a_bank_is_looked_at(evaluated: Make, tmp_path: 
     ]
     assert most_telling(here) is here[2]
     assert most_telling([here[0], here[1]]) is here[0]
+    other_k = replace(evaluated(k=98), directory=tmp_path)
+    other_k.settings["k"] = 32
+    assert most_telling([other_k, here[2]]) is here[2]
+    assert most_telling([replace(evaluated(k=16), directory=tmp_path), here[2]]) is here[2]
     assert most_telling([here[1], here[3]]) is here[1]
     assert most_telling([evaluated(), here[3]]) is here[3]  # the first one's model is not there
     assert most_telling([]) is None

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from scope_wm.model.transformer import Transformer, TransformerConfig
-from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
+from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings, optimiser_of
 from scope_wm.train.muon import Muon, orthogonalised, transformer_matrices
 from scope_wm.train.recorder import RunSettings
+from scope_wm.types import UsageError
 
 SIZES = TransformerConfig(depth=2, heads=2, head_width=4, mlp_width=16, dropout=0.0)
 RATE, DECAY = 1e-2, 0.1
@@ -66,6 +67,7 @@ def test_without_matrices_it_is_adamw() -> None:
     assert all(torch.equal(a, b) for a, b in zip(mine.parameters(), plain.parameters(), strict=True))
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="older versions of PyTorch have none")
 def test_it_equals_the_muon_of_pytorch_beside_adamw_to_the_rounding_of_bfloat16() -> None:
     mine, plain = Sequences(), Sequences()
     stepped(mine, [Muon(list(mine.parameters()), transformer_matrices(mine), lr=RATE, weight_decay=DECAY)])
@@ -91,6 +93,11 @@ def test_only_trained_weights_of_transformers_are_its_matrices() -> None:
     model.transformer.mlp.requires_grad_(False)
     assert len(transformer_matrices(model)) == 2 * SIZES.depth
     assert transformer_matrices(model.output) == []
+
+
+def test_it_is_refused_where_there_is_no_transformer() -> None:
+    with pytest.raises(UsageError, match="muon is for models with a transformer"):
+        optimiser_of(OptimiserSettings(kind="muon", lr=RATE), Sequences().output)
 
 
 def test_a_training_with_muon_learns_and_goes_on_where_it_broke_off(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_what_was_made_otherwise_is_refused_by_name(tmp_path: Path, finished: bo
     assert "fit.optimiser.lr: 0.1 there, 0.2 here" in str(refused.value)
     assert "inputs.teacher: 'abc' there, 'abd' here" in str(refused.value)
     assert "batch" not in str(refused.value)
+
+
+def test_a_record_from_before_there_was_a_choice_of_optimisers_was_made_with_adamw() -> None:
+    old = {"stage": RECIPE.stage, "settings": RECIPE.settings, "inputs": RECIPE.inputs}
+    fit = RECIPE.settings["fit"]
+    for kind, differences in (("adamw", []), ("muon", ["fit.optimiser.kind: 'adamw' there, 'muon' here"])):
+        today = replace(RECIPE, settings={"fit": fit | {"optimiser": {"kind": kind, "lr": 0.1}}})
+        assert today.differs(old) == differences
 
 
 def test_two_cannot_make_the_same_stage(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from scope_wm.planning.memory import parse_bytes
 from scope_wm.planning.mpc import MPCSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
-from scope_wm.planning.search import DEADLINE_CHUNK, Limits
+from scope_wm.planning.search import DEADLINE_CHUNK, THREAD_CHUNK, Limits
 from scope_wm.tasks import TaskName
 from scope_wm.types import UsageError
 
@@ -84,8 +84,8 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
-        counts = ("samples", "elites", "first_samples", "horizon", "max_steps", "chunk")
-        expect_at_least(self, dict.fromkeys(counts, 1))
+        counts = ("samples", "elites", "horizon", "max_steps", "chunk")
+        expect_at_least(self, dict.fromkeys(counts, 1) | {"first_samples": 2})
         if self.max_seconds is not None and not 0 < self.max_seconds < inf:
             raise UsageError(f"expected finite --max-seconds above 0, got {self.max_seconds}")
         if self.max_memory is not None and self.planner == "gradient":
@@ -110,7 +110,7 @@ class SearchSettings:
         (wide, samples), elites = self.sample_counts, self.elites or LATER_STEPS.elites
         try:
             later = CEMSettings(samples=samples, elites=elites)
-            first = CEMSettings(samples=wide, elites=max(1, round(elites * wide / samples)))
+            first = CEMSettings(samples=wide, elites=max(2, round(elites * wide / samples)))
         except ValueError as error:
             raise UsageError(str(error)) from error
         if self.planner == "eb-cem":
@@ -225,6 +225,12 @@ class EvaluateSettings:
         """Return the settings of the control loop."""
         return self.search.mpc(self.task, self.seed)
 
+    @property
+    def chunk(self) -> int | None:
+        """Return how many candidates are imagined at a time, where that is known: workers have one thread."""
+        on_processor = not self.simulated and self.model.resolved_device().type == "cpu"
+        return self.search.limits().chunk or (THREAD_CHUNK if on_processor else None)
+
     def resolved(self) -> dict[str, Any]:
         """Return every setting as JSON can hold it, with the defaults of the task filled in."""
         values = asdict(self)
@@ -234,7 +240,7 @@ class EvaluateSettings:
             "instances": self.count,
             "device": str(self.model.resolved_device()),
             "max_steps": self.mpc.max_steps,
-            "chunk": self.search.limits().chunk,
+            "chunk": self.chunk,
             "workers": self.worker_count,
             "problems_from": source,
         }

@@ -10,6 +10,8 @@ import re
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -104,11 +106,11 @@ class Estimate:
             case EncodeSettings():
                 most = self.frames * self.frame() / self.workers
             case TrainTeacherSettings():
-                most = self.samples(settings.fit) * self.window(self.model())
+                most = self.samples(settings.fit) * self.window(None)
             case TrainSparseSettings():
-                most = self.samples(settings.fit) * self.window(self.model(settings.k))
+                most = self.samples(settings.fit) * self.window(settings.k)
             case TrainSelectorSettings():
-                most = settings.windows * self.window(self.model()) + self.head(settings)
+                most = settings.windows * self.window(None) + self.head(settings)
             case TrainDecoderSettings():
                 most = self.samples(settings.fit) * self.drawing()
             case EvaluateSettings():
@@ -130,8 +132,10 @@ class Estimate:
         with computing_with(1):
             return timed(lambda: self.encoder(frames)) / PIECE
 
-    def window(self, config: ModelConfig) -> float:
+    @cache  # noqa: B019 (an estimate is made once in a process)
+    def window(self, k: int | None) -> float:
         """Return the seconds of one window in a training step, with its frames if they are encoded there."""
+        config = self.model(k)
         loss, tokens, frames = PredictionLoss(build(config)), config.tokens, config.history + 1
         visual = torch.randn(PIECE, frames, tokens.num_tokens, tokens.visual)
         proprio = torch.randn(PIECE, frames, tokens.proprio)
@@ -159,17 +163,23 @@ class Estimate:
         encoder = self.encoder
         return self.preset.untrained(self.asked.task, num_tokens=encoder.num_tokens, visual=encoder.dim, k=k)
 
+    @cache  # noqa: B019 (an estimate is made once in a process)
     @torch.no_grad()
-    def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
-        """Return the seconds of an evaluation whose problems need one step of control, or all."""
-        trained = re.search(r"sparse-k(\d+)", settings.model.model)
-        config = self.model(settings.model.k or (int(trained[1]) if trained else None))
+    def candidate(self, k: int | None, horizon: int) -> float:
+        """Return the seconds of imagining one candidate in a worker, with K tokens or all."""
+        config = self.model(k)
         model, tokens = build(config).eval(), config.tokens
         visual = torch.randn(PIECE, tokens.num_tokens, tokens.visual)
         proprio = torch.randn(PIECE, tokens.proprio)
-        actions = torch.randn(PIECE, settings.mpc.horizon, tokens.action)
+        actions = torch.randn(PIECE, horizon, tokens.action)
         with computing_with(1):
-            candidate = timed(lambda: last_imagined(model, visual, proprio, actions)) / PIECE
+            return timed(lambda: last_imagined(model, visual, proprio, actions)) / PIECE
+
+    def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
+        """Return the seconds of an evaluation whose problems need one step of control, or all."""
+        trained = re.match(r"sparse-k(\d+)", Path(settings.model.model).name)
+        kept = settings.model.k or (int(trained[1]) if trained else None)
+        candidate = self.candidate(kept, settings.mpc.horizon)
         once, each = (LATER_STEPS.iterations * samples for samples in settings.search.sample_counts)
         share = settings.count * candidate / self.workers
         return share * once, share * (once + (settings.mpc.max_steps - 1) * each)

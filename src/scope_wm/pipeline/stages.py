@@ -25,7 +25,7 @@ from scope_wm.tasks import TaskName
 from scope_wm.train.decoder import TrainDecoderSettings, decoder_recipe, train_decoder
 from scope_wm.train.distill import TrainSelectorSettings, selector_recipe, train_selector
 from scope_wm.train.recorder import RunSettings
-from scope_wm.train.sparse import TrainSparseSettings, sparse_recipe, train_sparse
+from scope_wm.train.sparse import WITHOUT_HEAD, TrainSparseSettings, sparse_recipe, train_sparse
 from scope_wm.train.stage import Recipe, is_finished
 from scope_wm.train.teacher import TrainTeacherSettings, teacher_recipe, train_teacher
 
@@ -163,9 +163,15 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
     return [
         training(dense, train_teacher, teacher_recipe, seen),
         training(distilled, train_selector, selector_recipe, (*seen, "teacher")),
-        *(training(one, train_sparse, sparse_recipe, (*seen, "teacher", "selector")) for one in sparse),
+        *(training(one, train_sparse, sparse_recipe, (*seen, *origins(one))) for one in sparse),
         *([training(drawn, train_decoder, decoder_recipe, seen)] if asked.decoder else []),
     ]
+
+
+def origins(settings: TrainSparseSettings) -> tuple[str, ...]:
+    """Return the trained stages that a sparse model is made from."""
+    chosen = Path(settings.selector).name
+    return ("teacher",) if chosen in WITHOUT_HEAD else ("teacher", chosen)
 
 
 def training(
@@ -185,7 +191,7 @@ def evaluations(asked: PipelineSettings) -> list[Stage]:
     """Return the evaluation of every model."""
     preset, run = PRESETS[asked.preset](asked.task), asked.path
     made = []
-    for trial in trials(preset, "teacher", ablations=asked.ablations):
+    for trial in trials(preset, ablations=asked.ablations):
         model = ModelSettings(
             model=str(run / trial.model),
             device=asked.run.device,

@@ -11,7 +11,9 @@ from scope_wm.evaluate.settings import PlannerName, SearchSettings
 from scope_wm.presets import Preset
 
 SMALL_K = 32
-BUDGETS = (147, 64, 16)  # beside those of the preset
+BUDGETS = (147, 98, 64, 32, 16)
+MISMATCHED = ((98, 32), (32, 98))  # trained with, planned with
+DENSE = "teacher"
 OTHER_PLANNERS: tuple[PlannerName, ...] = ("icem", "mppi", "gradient", "random-shooting")
 
 
@@ -41,8 +43,9 @@ class Trial:
     @property
     def name(self) -> str:
         """Return the name of its stage within `evaluate`."""
-        first, later = self.search.first_samples, self.search.samples
-        samples = "" if later is None else f"{first or later}-{later}"
+        usual = SearchSettings(planner=self.search.planner).sample_counts
+        counts = self.search.sample_counts
+        samples = "" if counts == usual else "-".join(map(str, counts))
         at = "" if self.k is None else f"at-k{self.k}"
         return "-".join(filter(None, (self.model, at, self.search.planner, samples)))
 
@@ -65,12 +68,12 @@ def sparse_models(preset: Preset, *, ablations: bool) -> list[SparseModel]:
     return models
 
 
-def trials(preset: Preset, dense: str, *, ablations: bool) -> list[Trial]:
+def trials(preset: Preset, *, ablations: bool) -> list[Trial]:
     """Return what a run evaluates: all models with CEM, the sparse ones with the paper's EB-CEM too."""
     steps = preset.max_steps
     cem, eb_cem = (SearchSettings(planner=name, max_steps=steps) for name in ("cem", "eb-cem"))
     method = [SparseModel(k=k).name for k in preset.ks]
-    made = [Trial(model=model, search=cem) for model in (dense, *method)]
+    made = [Trial(model=model, search=cem) for model in (DENSE, *method)]
     made += [Trial(model=model, search=eb_cem) for model in method]
     if not ablations:
         return made
@@ -81,7 +84,6 @@ def trials(preset: Preset, dense: str, *, ablations: bool) -> list[Trial]:
     ]
     searches += [SearchSettings(planner=name, max_steps=steps) for name in OTHER_PLANNERS]
     made += [Trial(model=model.name, search=eb_cem) for model in sparse_models(preset, ablations=True)]
-    made += [Trial(model=dense, search=eb_cem), *(Trial(model=small, search=search) for search in searches)]
-    pairs = [(trained, planned) for trained in preset.ks for planned in preset.ks if trained != planned]
-    made += [Trial(model=SparseModel(k=k).name, search=eb_cem, k=other) for k, other in pairs]
-    return list({trial.name: trial for trial in made}.values())
+    made += [Trial(model=DENSE, search=eb_cem), *(Trial(model=small, search=search) for search in searches)]
+    made += [Trial(model=SparseModel(k=k).name, search=eb_cem, k=other) for k, other in MISMATCHED]
+    return list(dict.fromkeys(made))

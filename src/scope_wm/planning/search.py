@@ -3,7 +3,8 @@
 A cost maps candidates [B S L A] to [B S]; a planner knows nothing else of a model. Actions are standardised,
 so a search starts from mean 0 and std 1, or from any other `Gaussian`, such as the rest of an earlier plan.
 Every problem has a generator of its own, and its noise is drawn before anything is cut to chunks: neither
-the batch nor the chunks nor the device change what a search draws.
+the batch nor the chunks nor the device change what a search draws. (What a random selector draws is the
+model's own affair, and goes by chunks.)
 """
 
 import time

@@ -24,15 +24,17 @@ from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.world_model import TokenConfig
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.objective import proprio_weight
-from scope_wm.planning.search import DEADLINE_CHUNK
+from scope_wm.planning.search import DEADLINE_CHUNK, THREAD_CHUNK
 from scope_wm.presets import PRESETS, Preset
 from scope_wm.records import to_json
 from scope_wm.report.run_directory import evaluations
 from scope_wm.tasks import TASKS
+from scope_wm.train.stage import of_today
 
 DENSE, DISTILLED, FOREGROUND_DELTA, COPY = "every-token", "distilled", "foreground-delta", "copy"
 IGNORED = "ignored"  # the background, in Sparse Imagination
 DRAWN = ("random", "latin-hypercube")  # selectors that draw anew every time
+PAPER_KS = (98, 32)  # of its sparse models
 NUM_TOKENS = 196  # of the paper's models, and of ours
 CEM, EB_CEM = "cem", "eb-cem"
 SAMPLES = LATER_STEPS.samples
@@ -93,9 +95,12 @@ class Evaluated:
         if self.header is None:
             return None
         selector, asked = self.header["model"]["selector"], self.settings
-        later = asked["samples"] or SAMPLES
-        usual = {CEM: later, EB_CEM: WIDER * later}.get(asked["planner"])
-        first = asked.get("first_samples") or usual
+        counts = SearchSettings(
+            planner=asked["planner"],
+            samples=asked["samples"],
+            elites=asked["elites"],
+            first_samples=asked.get("first_samples"),
+        ).sample_counts
         return Setup(
             task=self.task,
             selector=selector["kind"],
@@ -103,7 +108,7 @@ class Evaluated:
             trained_k=selector["k"],
             k=asked["k"] or selector["k"],
             planner=asked["planner"],
-            samples=None if first is None else (first, later),
+            samples=counts if asked["planner"] in (CEM, EB_CEM) else None,
         )
 
     @property
@@ -165,7 +170,7 @@ class Evaluated:
         }
         usual |= {
             "elites": LATER_STEPS.elites,
-            "chunk": None if self.settings.get("max_seconds") is None else DEADLINE_CHUNK,
+            "chunk": THREAD_CHUNK if self.settings["device"] == "cpu" else DEADLINE_CHUNK,
             "max_steps": protocol_of(self.task).max_steps,
             "alpha": proprio_weight(self.task),
             "seed": 0,
@@ -215,7 +220,7 @@ def preset_of(header: dict[str, Any]) -> str | None:
         return None
     preset, dense_model = PRESETS[name](header["model"]["task"]), header["model"]["selector"]["kind"] == DENSE
     fit = preset.teacher if dense_model else preset.sparse
-    trained = {"select_by": "rollout"} | header.get("made", {}).get("settings", {})
+    trained = {"select_by": "rollout"} | of_today(header.get("made", {}).get("settings", {}))
     return name if (trained.get("fit"), trained["select_by"]) == (to_json(fit), "rollout") else None
 
 

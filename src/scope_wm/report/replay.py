@@ -22,7 +22,7 @@ from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.mpc import Controller, Outcome, solve
 from scope_wm.planning.planners import StepPlanner
 from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan
-from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, Evaluated
+from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, PAPER_KS, Evaluated
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import Task
 from scope_wm.types import UsageError
@@ -45,11 +45,11 @@ class Replay:
 def most_telling(found: Sequence[Evaluated]) -> Evaluated | None:
     """Return the evaluation to look at: one whose model is there, as near to the paper's as possible."""
 
-    def unlike_the_papers(one: Evaluated) -> tuple[bool, bool, bool, int]:
+    def unlike_the_papers(one: Evaluated) -> tuple[bool, bool, bool, bool, bool, int]:
         setup = one.setup
         assert setup is not None
         other = setup.planner != EB_CEM, setup.selector != DISTILLED, setup.background != FOREGROUND_DELTA
-        return *other, setup.k
+        return *other, setup.k != setup.trained_k, setup.k not in PAPER_KS, setup.k
 
     able = [one for one in found if one.setup is not None and is_here(one)]
     return min(able, key=unlike_the_papers) if able else None
@@ -103,7 +103,8 @@ def replay(one: Evaluated, instance: int) -> Replay:
     with computing_with(1):
         controller = Controller(model, planner, mpc, limits=search.limits())
         (outcome,) = solve(task, [problem], [instance_seed(instance)], controller)
-    bank = None if planner.first_bank is None else planner.first_bank.sequences[0]
+    filled = planner.first_bank
+    bank = None if filled is None or filled.local_share == 0 else filled.sequences[0]
     return Replay(
         instance=instance, task=task, model=model, outcome=outcome, bank=bank, max_steps=mpc.max_steps
     )

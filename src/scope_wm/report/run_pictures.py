@@ -9,7 +9,7 @@ from scope_wm.data.play import Picture, mp4
 from scope_wm.model.decoder import Decoder
 from scope_wm.report.background_map import draw_background
 from scope_wm.report.bank_paths import PLACES, draw_bank
-from scope_wm.report.evaluated import DISTILLED, DRAWN, FOREGROUND_DELTA, IGNORED, Evaluated
+from scope_wm.report.evaluated import DISTILLED, DRAWN, FOREGROUND_DELTA, IGNORED, PAPER_KS, Evaluated
 from scope_wm.report.imagined import draw_imagined
 from scope_wm.report.learning_curves import learning_curves
 from scope_wm.report.ours import model_text
@@ -66,15 +66,15 @@ def picture_jobs(
 
 
 def sparsest(trained: dict[str, TrainedStage]) -> str | None:
-    """Return the sparse model with the least K, of the paper's selection and background if there is one.
+    """Return the sparse model with the least K, of the paper's selection, background and K if there is one.
 
     It imagines whole frames, and selects the same tokens every time: others cannot be drawn.
     """
 
-    def unlike_the_papers(stage: TrainedStage) -> tuple[bool, bool, int]:
+    def unlike_the_papers(stage: TrainedStage) -> tuple[bool, bool, bool, int]:
         model = stage.header["model"]
         other = model["selector"]["kind"] != DISTILLED, model["background"]["kind"] != FOREGROUND_DELTA
-        return *other, tokens_kept(stage)
+        return *other, tokens_kept(stage) not in PAPER_KS, tokens_kept(stage)
 
     sparse = [
         stage

@@ -1,7 +1,7 @@
 """The training loop that every stage shares: resumable, and the same on any number of processes.
 
     rows_s = the s-th slice of an endless order of all samples, which depends on the seed alone
-    theta <- AdamW(theta, clip(grad loss(batch(rows_s))))            weights <- EMA(theta), if asked
+    theta <- optimiser(theta, clip(grad loss(batch(rows_s))))        weights <- EMA(theta), if asked
 
 What a step draws depends on the seed and its number, the rest is in the checkpoint: a run that was killed
 ends with the weights of one that was not. What is trained is a module whose forward returns the loss of a
@@ -34,7 +34,7 @@ class OptimiserSettings:
     """The optimiser, and what is done to its rate, its gradients and its weights."""
 
     kind: Literal["adamw", "muon"] = "adamw"
-    """muon: orthogonalised steps for the matrices of transformers, which learn from fewer samples"""
+    """muon: orthogonalised steps for the matrices of a transformer, adamw for all else"""
     lr: float
     """learning rate"""
     weight_decay: float = 0.01
@@ -128,21 +128,20 @@ class Fit:
         # Precision is a setting of the training, not of the environment: it changes the result.
         accelerator = Accelerator(cpu=self.run.device == "cpu", mixed_precision="no")
         trainable = [p for p in self.loss.to(accelerator.device).parameters() if p.requires_grad]
-        matrices = transformer_matrices(self.loss) if how.kind == "muon" else []
-        muon = Muon(trainable, matrices, lr=how.lr, weight_decay=how.weight_decay)
-        state = State(trainable, muon, ema=how.ema)
+        stepper = optimiser_of(how, self.loss)
+        state = State(trainable, stepper, ema=how.ema)
         state.load(self.directory)
         steps = settings.steps(len(self.samples))
         checks = np.linspace(0, steps, settings.validations + 1).round()[1:]
         model = torch.compile(self.loss) if self.run.compile else self.loss
-        forward, optimiser = accelerator.prepare(model, muon)
+        forward, optimiser = accelerator.prepare(model, stepper)
         self.loss.train()
         with Recorder(
             self.directory, self.run, state, steps, silent=not accelerator.is_main_process
         ) as record:
             for rows, batch in self._batches(accelerator, state.step, steps):
                 reseed(self.loss, step_seed(settings.seed, state.step, accelerator.process_index))
-                rate = set_rate(muon, how, state.step, steps)
+                rate = set_rate(stepper, how, state.step, steps)
                 loss, norm = self._gradient(accelerator, forward, trainable, batch)
                 if trouble := state.watch.trouble(loss, norm):
                     raise self._diverged(trouble, state.step, rows, write=accelerator.is_main_process)
@@ -212,6 +211,16 @@ class Fit:
             f"{trouble} at step {step}, on the samples {rows[:4].tolist()} and {max(len(rows) - 4, 0)} more: "
             f"{file} lists them. {kept}A lower rate or clipped gradients may help"
         )
+
+
+def optimiser_of(settings: OptimiserSettings, module: nn.Module) -> torch.optim.Optimizer:
+    """Return the optimiser of what is trained of a module."""
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if settings.kind == "adamw":
+        return torch.optim.AdamW(trainable, lr=settings.lr, weight_decay=settings.weight_decay)
+    if not (matrices := transformer_matrices(module)):
+        raise UsageError("--fit.optimiser.kind muon is for models with a transformer: take adamw here")
+    return Muon(trainable, matrices, lr=settings.lr, weight_decay=settings.weight_decay)
 
 
 class Order:

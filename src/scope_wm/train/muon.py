@@ -4,8 +4,9 @@
     W <- (1 - rate decay) W - rate sqrt(max(rows, columns)) O(beta M + (1 - beta) G)
 
 O makes all singular values about 1, so that rare directions are learned as fast as frequent ones; with the
-root, a step is about as long as one of AdamW at the same rate. After K. Jordan's description of the method.
-PyTorch's own computes O in bfloat16, which is slow on processors that lack it.
+root, the root mean square of a step is a little less than the rate, as of the longest steps of AdamW. After
+descriptions of the method by K. Jordan, and by J. Liu et al. for the root. PyTorch's own computes O in
+bfloat16, which is slow on processors that lack it.
 """
 
 from collections.abc import Callable
@@ -39,6 +40,8 @@ class Muon(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Move the matrices, and leave what is left to AdamW."""
+        if closure is not None:
+            raise ValueError("expected gradients that are there, not a closure that computes them")
         (group,) = self.param_groups
         for matrix in self.matrices:
             if (gradient := matrix.grad) is None:
@@ -52,11 +55,11 @@ class Muon(torch.optim.AdamW):
             matrix.mul_(1 - group["lr"] * group["weight_decay"])
             matrix.sub_(direction, alpha=group["lr"] * max(matrix.shape) ** 0.5)
             matrix.grad = None
-        return super().step(closure)
+        return super().step()
 
 
 def orthogonalised(matrix: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-    """Return U V^T of the matrix U S V^T, about: singular values from 0.7 to 1.2 instead of 1."""
+    """Return U V^T of the matrix U S V^T, about: 0.7 to 1.2 for all singular values but very small ones."""
     wide = matrix if len(matrix) <= matrix.shape[1] else matrix.T
     wide = wide / wide.norm().clamp(min=1e-7)
     a, b, c = QUINTIC

@@ -29,6 +29,7 @@ from scope_wm.types import MadeOtherwise, UsageError
 
 UNFINISHED = "unfinished.json"
 PACKAGES = ("scope-wm", "torch", "numpy")
+ADAMW = {"kind": "adamw"}
 RECORDED = {"stage", "settings", "inputs"}
 
 
@@ -43,13 +44,20 @@ class Recipe:
     def differs(self, made: dict[str, Any]) -> list[str]:
         """Tell in what a record departs from this recipe, as `name: there, here`."""
         wanted, found = (
-            _flat({"stage": r["stage"], "inputs": r["inputs"], **r["settings"]}) for r in (asdict(self), made)
+            _flat({"stage": r["stage"], "inputs": r["inputs"], **of_today(r["settings"])})
+            for r in (asdict(self), made)
         )
         return [
             f"{name}: {found.get(name)!r} there, {wanted.get(name)!r} here"
             for name in sorted(wanted | found)
             if wanted.get(name) != found.get(name)
         ]
+
+
+def of_today(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return recorded settings with the option that is younger than some records: it had its default then."""
+    fit = settings.get("fit")
+    return settings if fit is None else settings | {"fit": fit | {"optimiser": ADAMW | fit["optimiser"]}}
 
 
 def is_finished(directory: Path, recipe: Recipe) -> bool:
