@@ -19,8 +19,8 @@ from scope_wm.report.results import table
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import Task
 
-TASK = "wall"
-PROBLEMS = {"Straight through the door": 100, "Around the corner": 1, "The long way": 298}  # by seed
+TASK = "push_t"
+PROBLEMS = {"A push on the corner": 100, "Around the block": 694, "Down and past it": 1288}  # by seed
 PAGE = "report.html"
 TITLE = "Scope-WM: dense and sparse side by side"
 BANNER = (
