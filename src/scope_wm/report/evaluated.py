@@ -160,6 +160,11 @@ class Evaluated:
         ]
         return ", ".join(filter(None, told))
 
+    def _usual_chunk(self) -> int | None:
+        if self.settings.get("max_seconds") is not None:
+            return DEADLINE_CHUNK
+        return THREAD_CHUNK if self.settings["device"] == "cpu" else None
+
     def deviations(self) -> list[str]:
         """Tell which other settings are not those of the paper's protocol."""
         usual = {
@@ -170,7 +175,7 @@ class Evaluated:
         }
         usual |= {
             "elites": LATER_STEPS.elites,
-            "chunk": THREAD_CHUNK if self.settings["device"] == "cpu" else DEADLINE_CHUNK,
+            "chunk": self._usual_chunk(),
             "max_steps": protocol_of(self.task).max_steps,
             "alpha": proprio_weight(self.task),
             "seed": 0,
