@@ -43,8 +43,13 @@ def test_the_background_update_knows_more_than_copying(run: Path) -> None:
     assert found["one_step_of_copy"] < 0.8
 
 
+@pytest.mark.parametrize(("refined", "before"), [("refined-dense", "teacher"), ("refined-k32", "sparse-k32")])
+def test_what_a_refined_model_imagines_is_better(run: Path, refined: str, before: str) -> None:
+    assert figures(run / refined)["last_of_copy"] < figures(run / before)["last_of_copy"]
+
+
 def test_every_model_plans(run: Path) -> None:
-    for name in ("teacher-cem", "sparse-k32-cem", "sparse-k32-eb-cem"):
+    for name in ("refined-dense-cem", "refined-k32-cem", "refined-k32-eb-cem"):
         records = read_run(run / "evaluate" / name).records
         assert len(records) == 2
         assert all(record.final_distance < record.start_distance for record in records.values()), name
@@ -52,7 +57,8 @@ def test_every_model_plans(run: Path) -> None:
 
 def test_the_report_tells_it_all(run: Path) -> None:
     text = (run / "report" / "report.md").read_text()
-    for stage in ("data", "tokens", "teacher", "selector", "sparse-k32", "sparse-k32-eb-cem"):
+    stages = ("data", "tokens", "teacher", "selector", "sparse-k32", "refined-k32", "refined-k32-eb-cem")
+    for stage in stages:
         assert f"| {stage} |" in text
     assert "not the paper's" in text
 
@@ -67,7 +73,7 @@ def test_a_change_remakes_only_what_depends_on_it(run: Path, capsys: pytest.Capt
     assert main([*TINY, "--out", str(run), "--dry-run"]) == 0
     cells = [line.split("│")[1:3] for line in capsys.readouterr().out.splitlines() if "│" in line]
     states = [state.split()[0] for name, state in cells if name.strip()]  # a long state has a second line
-    assert states == ["finished"] * 4 + ["to", "finished", "after", "after"]
+    assert states == ["finished"] * 4 + ["to", "finished", "after", "finished", "after", "after"]
     # Trained again it has the same weights, by which evaluations know it.
     assert main([*TINY, "--out", str(run)]) == 0
     assert [path for path in artifacts if path.stat().st_mtime_ns != before[path]] == [
@@ -89,4 +95,4 @@ def test_what_depends_on_a_changed_teacher_is_made_again(run: Path) -> None:
         except UsageError:
             changed.append(stage.name)
     file.write_text(before)
-    assert changed == ["selector", "sparse-k32", "evaluate/teacher-cem"]
+    assert changed == ["selector", "sparse-k32", "refined-dense"]

@@ -6,7 +6,7 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.pipeline.stages import PipelineSettings, stages
-from scope_wm.pipeline.variants import SparseModel, Trial, sparse_models, trials
+from scope_wm.pipeline.variants import SparseModel, Trial, planned_with, sparse_models, trials
 from scope_wm.presets import lite
 from scope_wm.report.evaluated import COPY, DENSE, NUM_TOKENS, Evaluated, Setup
 from scope_wm.report.ours import Ours
@@ -42,7 +42,8 @@ def setup_of(trial: Trial, models: dict[str, SparseModel]) -> Setup:
 
 def test_every_row_of_the_papers_tables_is_evaluated() -> None:
     preset = lite("push_t")
-    models = {model.name: model for model in sparse_models(preset, ablations=True)}
+    models = {planned_with(preset, model): model for model in sparse_models(preset, ablations=True)}
+    models |= {model.name: model for model in models.values()}
     evaluated = {setup_of(trial, models) for trial in trials(preset, ablations=True)}
     listening = Listening(found=[])
     paper_sections(listening)
@@ -59,8 +60,12 @@ def test_stages_have_names_of_their_own_and_come_after_what_they_need() -> None:
         assert stage.name not in names
         assert set(stage.after) <= set(names)
         names.append(stage.name)
-    assert {"sparse-k32-random-copy", "sparse-k32-random-ignored", "sparse-k16"} < set(names)
-    assert {"evaluate/sparse-k32-cem-300-100", "evaluate/sparse-k98-at-k32-eb-cem"} < set(names)
+    assert {"sparse-k32-random-copy", "refined-k32-random-copy", "sparse-k16", "refined-k16"} < set(names)
+    assert {"evaluate/refined-k32-cem-300-100", "evaluate/refined-k98-at-k32-eb-cem"} < set(names)
+    # What refining brings, and what cannot be refined.
+    assert {"evaluate/teacher-cem", "evaluate/sparse-k32-eb-cem"} < set(names)
+    assert "evaluate/sparse-k32-random-ignored-eb-cem" in names
+    assert "refined-k32-random-ignored" not in names
 
 
 def test_a_run_without_ablations_has_the_methods_models_only() -> None:

@@ -51,6 +51,12 @@ COMMANDS = {
     "train sparse": Command(
         "Train a sparse world model", "train.sparse", "TrainSparseSettings", "train_sparse"
     ),
+    "train refine": Command(
+        "Train a world model further on what it imagines",
+        "train.refine",
+        "TrainRefineSettings",
+        "train_refine",
+    ),
     "train decoder": Command(
         "Train a decoder that draws what models imagine",
         "train.decoder",

@@ -16,7 +16,7 @@ from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless
-from scope_wm.presets import PRESETS, Preset, SelectorPreset
+from scope_wm.presets import PRESETS, Preset, RefinePreset, SelectorPreset
 from scope_wm.report.run_report import write_report
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.teacher import DynamicsConfig
@@ -40,6 +40,7 @@ def micro(task: str) -> Preset:
         teacher=FIT,
         selector=SelectorPreset(windows=24, hidden=16, fit=FIT),
         sparse=FIT,
+        refine=RefinePreset(fit=FIT),
         ks=(32,),
         instances=1,
         max_steps=1,

@@ -30,6 +30,7 @@ SMALLER = {
     "train teacher": {**SIZES, **FIT},
     "train selector": {"--windows": "8", **FIT},
     "train sparse": FIT,
+    "train refine": FIT,
     "run": {"--workers": "1"},
     "plan": {"--max-steps": "1"},
     "evaluate": {"--instances": "2", "--max-steps": "1"},

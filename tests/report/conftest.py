@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,19 @@ def record(instance: int, *, success: bool, seconds: float, memory: int | None) 
         peak_memory=memory,
         least_distance=0.0,
     )
+
+
+@pytest.fixture(scope="session")
+def refined() -> Callable[[Evaluated], Evaluated]:
+    """Make of an evaluation one of the model after refining it as lite does."""
+
+    def make(one: Evaluated) -> Evaluated:
+        assert one.header is not None
+        how = to_json(lite(one.task).refine) | {"select_by": "rollout"}
+        made = {"stage": "refine", "settings": how, "figures": {}, "before": one.header["made"]}
+        return replace(one, header=one.header | {"made": made})
+
+    return make
 
 
 def header(task: str, k: int) -> dict[str, Any]:

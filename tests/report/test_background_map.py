@@ -63,7 +63,7 @@ def test_a_row_shows_both_frames_and_an_error_map_for_each_model(tiny_run: Path)
     config = models["teacher"].config
     window, frames = most_changing(config, open_held_out(tiny_run, config.encoder), 1)
     canvas = background_map({name: one.world_model for name, one in models.items()}, window, frames)
-    np.testing.assert_array_equal(canvas, draw_background(tiny_run, "sparse-k32"))
+    np.testing.assert_array_equal(canvas, draw_background(tiny_run, "sparse-k32", "teacher"))
     cells = [panel(canvas, column) for column in range(5)]
     np.testing.assert_array_equal(cells[0], frames[0, 0])
     np.testing.assert_array_equal(cells[1], frames[0, 1])

@@ -106,6 +106,19 @@ def test_a_preset_is_known_by_sizes_and_training(evaluated: Make) -> None:
         assert (preset_of(header), preset_text(header)) == (None, "own sizes")
 
 
+def test_a_refined_model_is_of_a_preset_if_both_trainings_are(
+    evaluated: Make, refined: Callable[[Evaluated], Evaluated]
+) -> None:
+    for k in (32, 196):
+        plain = evaluated(k=k)
+        one = refined(plain)
+        assert (plain.is_refined, one.is_refined, one.preset) == (False, True, "lite")
+        assert one.header is not None
+        made = one.header["made"]
+        assert preset_of(one.header | {"made": made | {"before": None}}) is None
+        assert preset_of(one.header | {"made": made | {"settings": made["settings"] | {"frames": 2}}}) is None
+
+
 def test_evaluations_of_a_run_name_their_model(tiny_run: Path) -> None:
     found = read_evaluations([tiny_run])
     assert [one.settings["planner"] for one in found] == ["cem", "eb-cem"]

@@ -82,6 +82,18 @@ def test_a_dense_model_of_other_sizes_is_no_yardstick(evaluated: Make) -> None:
     assert Ours(found=[one, other]).dense_of(one) is other
 
 
+def test_refined_models_are_compared_with_refined_ones(
+    evaluated: Make, refined: Callable[[Evaluated], Evaluated]
+) -> None:
+    one, plain = evaluated(), dense(evaluated)
+    further, yardstick = refined(one), refined(plain)
+    ours = Ours(found=[one, plain, further, yardstick])
+    assert ours.dense_of(one) is plain
+    assert ours.dense_of(further) is yardstick
+    assert Ours(found=[further, plain]).dense_of(further) is None
+    assert (ours.made_with(one), ours.made_with(further)) == ("lite, machine 1", "lite, refined, machine 1")
+
+
 @pytest.mark.parametrize("unlike", [{"max_steps": 1}, {"horizon": 2}, {"max_seconds": 1.0}])
 def test_a_dense_model_on_other_terms_is_no_yardstick(evaluated: Make, unlike: dict[str, object]) -> None:
     usual, unusual = dense(evaluated), dense(evaluated, **unlike)

@@ -12,7 +12,7 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.report.evaluated import read_evaluations
-from scope_wm.report.run_directory import TrainedStage, trained_stages
+from scope_wm.report.run_directory import TrainedStage, trained_stages, world_models
 from scope_wm.report.run_pictures import picture_jobs, sparsest
 from scope_wm.report.run_report import ReportSettings, run_summary, write_report
 from scope_wm.types import UsageError
@@ -192,7 +192,7 @@ def test_problems_are_planned_again_only_if_videos_are_asked_for(tiny_run: Path)
 
 
 def test_the_background_is_shown_of_the_sparsest_model_like_the_papers(tiny_run: Path) -> None:
-    trained = trained_stages(tiny_run)
+    trained = world_models(trained_stages(tiny_run))
     assert sparsest(trained) == "sparse-k32"
     assert sparsest(trained | {"sparse-k32": changed(trained["sparse-k32"], "background", "copy")}) == (
         "sparse-k98"

@@ -10,7 +10,7 @@ from scope_wm.model import shipped
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.pipeline.stages import PipelineSettings, stages
 from scope_wm.planning.load import ModelSettings
-from scope_wm.presets import PRESETS, Preset, small_fit, tiny
+from scope_wm.presets import PRESETS, Preset, RefinePreset, small_fit, tiny
 from scope_wm.shipping.add import AddSettings, add
 from scope_wm.train.recorder import RunSettings
 
@@ -29,6 +29,7 @@ def least(task: str) -> Preset:
         selector=replace(usual.selector, windows=50, fit=replace(usual.selector.fit, epochs=2)),
         sparse=fit,
         ks=(98, 32),
+        refine=RefinePreset(fit=fit),
     )
 
 
@@ -47,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluate(
         EvaluateSettings(
             task="wall",
-            model=ModelSettings(model=str(out / "sparse-k32"), device="cpu"),
+            model=ModelSettings(model=str(out / "refined-k32"), device="cpu"),
             search=SearchSettings(planner="cem", samples=4, elites=2, horizon=2, max_steps=1),
             instances=2,
             workers=1,

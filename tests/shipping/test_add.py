@@ -23,8 +23,9 @@ from scope_wm.shipping.results import changes
 from scope_wm.train.dynamics import held_out_figures, open_experience
 from scope_wm.types import UsageError
 
-STAGES = {"dense": "teacher", "fast": "sparse-k98", "faster": "sparse-k32"}
-EVALUATION = Path("evaluate") / "sparse-k32-cem"
+STAGES = {"dense": "refined-dense", "fast": "refined-k98", "faster": "refined-k32"}
+BEFORE = ("teacher", "selector", "sparse-k98", "sparse-k32")
+EVALUATION = Path("evaluate") / "refined-k32-cem"
 
 
 def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -39,7 +40,7 @@ def mine(run: Path, tmp_path: Path) -> Path:
     copy = tmp_path / "run"
     copy.mkdir()
     (copy / "data").symlink_to(run / "data")
-    for stage in (*STAGES.values(), "selector", "evaluate"):
+    for stage in (*BEFORE, *STAGES.values(), "evaluate"):
         shutil.copytree(run / stage, copy / stage)
     return copy
 
@@ -75,7 +76,7 @@ def test_rounding_changes_the_error_on_held_out_windows_by_less_than_a_hundredth
 
 def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> None:
     text = (added / "wall" / "faster" / "README.md").read_text()
-    figures = json.loads((run / "sparse-k32" / "config.json").read_text())["made"]["figures"]
+    figures = json.loads((run / "refined-k32" / "config.json").read_text())["made"]["figures"]
     names = ("one_step", "rollout", "last", "background")
     errors = " | ".join(f"{figures[f'{name}_of_copy']:.3f}" for name in names)
     assert f"\n| {errors} |\n" in text
@@ -103,10 +104,12 @@ def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> Non
 
 def test_the_record_counts_windows_and_steps_of_every_training(run: Path, added: Path) -> None:
     record = read_record(added / "wall" / "faster")
-    assert [each.stage for each in record.trainings] == ["teacher", "selector", "sparse-k32"]
-    teacher, selector, sparse = record.trainings
+    stages = ["teacher", "selector", "sparse-k32", "refined-k32"]
+    assert [each.stage for each in record.trainings] == stages
+    teacher, selector, sparse, refined = record.trainings
     assert (teacher.steps, teacher.samples) == (sparse.steps, sparse.samples) == (20, 320)
     assert teacher.windows == 4 * (50 - 5)  # of episodes of 50 frames, 5 frames apart
+    assert refined.windows == 4 * (50 - 15)  # of three actions
     assert selector.windows == 50 - 5
     lines = [json.loads(line) for line in (run / "teacher" / "metrics.jsonl").read_text().splitlines()]
     assert teacher.seconds == pytest.approx(sum(line.get("seconds", 0.0) for line in lines))
@@ -194,12 +197,13 @@ def test_adding_again_changes_nothing_and_leaves_nothing_behind(run: Path, tmp_p
 @pytest.mark.parametrize(
     ("stage", "change", "message"),
     [
-        ("teacher", lambda old: old["model"].update(task="puck:Puck"), "one of puck:Puck"),
-        ("teacher", lambda old: old["model"]["encoder"]["config"].update(source="/eye"), "is on /eye"),
-        ("sparse-k98", lambda old: old["model"]["selector"].update(k=64), "'distilled', 64"),
-        ("sparse-k98", lambda old: old["model"]["selector"].update(kind="random"), "'random', 98"),
-        ("sparse-k98", lambda old: old["model"]["background"].update(kind="copy"), "98, 'copy'"),
+        ("refined-dense", lambda old: old["model"].update(task="puck:Puck"), "one of puck:Puck"),
+        ("refined-k32", lambda old: old["model"]["encoder"]["config"].update(source="/eye"), "is on /eye"),
+        ("refined-k98", lambda old: old["model"]["selector"].update(k=64), "'distilled', 64"),
+        ("refined-k98", lambda old: old["model"]["selector"].update(kind="random"), "'random', 98"),
+        ("refined-k98", lambda old: old["model"]["background"].update(kind="copy"), "98, 'copy'"),
         ("selector", lambda old: old.update(weights="0"), "the selector that its sparse-k98 was made from"),
+        ("sparse-k32", lambda old: old.update(weights="0"), "sparse-k32 that its refined-k32 was made from"),
     ],
 )
 def test_what_cannot_ship_is_refused_before_anything_is_written(
@@ -209,6 +213,15 @@ def test_what_cannot_ship_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=message):
         add(AddSettings(run=mine, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_was_not_refined_ships_as_it_is(mine: Path, tmp_path: Path) -> None:
+    for stage in STAGES.values():
+        shutil.rmtree(mine / stage)
+    add(AddSettings(run=mine, out=tmp_path / "out"))
+    for name, stage in (("dense", "teacher"), ("fast", "sparse-k98"), ("faster", "sparse-k32")):
+        trainings = read_record(tmp_path / "out" / "wall" / name).trainings
+        assert trainings[-1].stage == stage
 
 
 def test_a_directory_that_is_no_run_is_wrong_usage(

@@ -35,6 +35,7 @@ from scope_wm.train.decoder import TrainDecoderSettings
 from scope_wm.train.distill import TrainSelectorSettings
 from scope_wm.train.dynamics import PredictionLoss
 from scope_wm.train.loop import FitSettings
+from scope_wm.train.refine import TrainRefineSettings
 from scope_wm.train.sparse import TrainSparseSettings
 from scope_wm.train.teacher import TrainTeacherSettings
 from scope_wm.types import IMAGE_SIZE, MadeOtherwise
@@ -109,6 +110,8 @@ class Estimate:
                 most = self.samples(settings.fit) * self.window(None)
             case TrainSparseSettings():
                 most = self.samples(settings.fit) * self.window(settings.k)
+            case TrainRefineSettings():
+                most = self.samples(settings.fit) * settings.frames * self.window(kept_by(settings.model))
             case TrainSelectorSettings():
                 most = settings.windows * self.window(None) + self.head(settings)
             case TrainDecoderSettings():
@@ -177,9 +180,14 @@ class Estimate:
 
     def evaluation(self, settings: EvaluateSettings) -> tuple[float, float]:
         """Return the seconds of an evaluation whose problems need one step of control, or all."""
-        trained = re.match(r"sparse-k(\d+)", Path(settings.model.model).name)
-        kept = settings.model.k or (int(trained[1]) if trained else None)
+        kept = settings.model.k or kept_by(Path(settings.model.model))
         candidate = self.candidate(kept, settings.mpc.horizon)
         once, each = (LATER_STEPS.iterations * samples for samples in settings.search.sample_counts)
         share = settings.count * candidate / self.workers
         return share * once, share * (once + (settings.mpc.max_steps - 1) * each)
+
+
+def kept_by(stage: Path) -> int | None:
+    """Return K of the model of a stage, by its name; None: all tokens."""
+    trained = re.match(r"(?:sparse|refined)-k(\d+)", stage.name)
+    return int(trained[1]) if trained else None

@@ -1,6 +1,10 @@
 """The stages of a run: which directory each makes, from what, and whether that is done.
 
-    runs/<task>-<preset>/{data,tokens,teacher,selector,sparse-k98,sparse-k32,decoder,evaluate/<model>-<planner>}
+    runs/<task>-<preset>/data, tokens
+                         teacher, selector, sparse-k98, sparse-k32     as the paper trains them
+                         refined-dense, refined-k98, refined-k32       trained further, if the preset says so
+                         decoder
+                         evaluate/<model>-<planner>
 
 Every stage is the command of that name with the settings of a preset.
 """
@@ -18,13 +22,14 @@ from scope_wm.evaluate.run import is_evaluated
 from scope_wm.evaluate.runner import evaluate
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.model.architecture import BackgroundConfig
-from scope_wm.pipeline.variants import sparse_models, trials
+from scope_wm.pipeline.variants import DENSE, refined, sparse_models, trials
 from scope_wm.planning.load import ModelSettings
 from scope_wm.presets import PRESETS, PresetName
 from scope_wm.tasks import TaskName
 from scope_wm.train.decoder import TrainDecoderSettings, decoder_recipe, train_decoder
 from scope_wm.train.distill import TrainSelectorSettings, selector_recipe, train_selector
 from scope_wm.train.recorder import RunSettings
+from scope_wm.train.refine import TrainRefineSettings, refine_recipe, train_refine
 from scope_wm.train.sparse import WITHOUT_HEAD, TrainSparseSettings, sparse_recipe, train_sparse
 from scope_wm.train.stage import Recipe, is_finished
 from scope_wm.train.teacher import TrainTeacherSettings, teacher_recipe, train_teacher
@@ -65,8 +70,21 @@ class PipelineSettings:
         return self.out or Path("runs") / f"{self.task}-{self.preset}"
 
 
-Training = TrainTeacherSettings | TrainSelectorSettings | TrainSparseSettings | TrainDecoderSettings
-T = TypeVar("T", TrainTeacherSettings, TrainSelectorSettings, TrainSparseSettings, TrainDecoderSettings)
+Training = (
+    TrainTeacherSettings
+    | TrainSelectorSettings
+    | TrainSparseSettings
+    | TrainRefineSettings
+    | TrainDecoderSettings
+)
+T = TypeVar(
+    "T",
+    TrainTeacherSettings,
+    TrainSelectorSettings,
+    TrainSparseSettings,
+    TrainRefineSettings,
+    TrainDecoderSettings,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +160,7 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
         fit=preset.selector.fit,
         run=asked.run,
     )
+    models = sparse_models(preset, ablations=asked.ablations)
     sparse = [
         TrainSparseSettings(
             teacher=dense.out,
@@ -154,7 +173,20 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
             fit=preset.sparse,
             run=asked.run,
         )
-        for one in sparse_models(preset, ablations=asked.ablations)
+        for one in models
+    ]
+    further = [
+        TrainRefineSettings(
+            model=run / name,
+            data=data,
+            tokens=tokens,
+            out=run / refined(name),
+            frames=preset.refine.frames,
+            fit=preset.refine.fit,
+            run=asked.run,
+        )
+        for name in (DENSE, *(one.name for one in models if one.imagines_frames))
+        if preset.refine
     ]
     drawn = TrainDecoderSettings(
         data=data, tokens=tokens, out=run / "decoder", encoder=preset.encoder.source, run=asked.run
@@ -164,6 +196,7 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
         training(dense, train_teacher, teacher_recipe, seen),
         training(distilled, train_selector, selector_recipe, (*seen, "teacher")),
         *(training(one, train_sparse, sparse_recipe, (*seen, *origins(one))) for one in sparse),
+        *(training(one, train_refine, refine_recipe, (*seen, one.model.name)) for one in further),
         *([training(drawn, train_decoder, decoder_recipe, seen)] if asked.decoder else []),
     ]
 

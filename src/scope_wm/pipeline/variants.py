@@ -26,6 +26,11 @@ class SparseModel:
     background: Literal["foreground-delta", "copy", "cross-attention", "ignored"] = "foreground-delta"
 
     @property
+    def imagines_frames(self) -> bool:
+        """Tell whether it imagines whole frames; Sparse Imagination imagines some patches."""
+        return self.background != "ignored"
+
+    @property
     def name(self) -> str:
         """Return the name of its stage."""
         other = (self.selector.removeprefix("distilled"), self.background.removeprefix("foreground-delta"))
@@ -50,6 +55,11 @@ class Trial:
         return "-".join(filter(None, (self.model, at, self.search.planner, samples)))
 
 
+def refined(model: str) -> str:
+    """Return the name of the stage that trains a model further."""
+    return f"refined-{'dense' if model == DENSE else model.removeprefix('sparse-')}"
+
+
 CHANGED = (
     SparseModel(k=SMALL_K, selector="random", background="copy"),
     SparseModel(k=SMALL_K, selector="random"),
@@ -68,22 +78,34 @@ def sparse_models(preset: Preset, *, ablations: bool) -> list[SparseModel]:
     return models
 
 
+def planned_with(preset: Preset, model: SparseModel | None = None) -> str:
+    """Return the stage whose model is planned with, the last that trains it; None: of the dense model."""
+    name = DENSE if model is None else model.name
+    can_be_refined = model is None or model.imagines_frames
+    return refined(name) if preset.refine and can_be_refined else name
+
+
 def trials(preset: Preset, *, ablations: bool) -> list[Trial]:
     """Return what a run evaluates: all models with CEM, the sparse ones with the paper's EB-CEM too."""
     steps = preset.max_steps
     cem, eb_cem = (SearchSettings(planner=name, max_steps=steps) for name in ("cem", "eb-cem"))
-    method = [SparseModel(k=k).name for k in preset.ks]
-    made = [Trial(model=model, search=cem) for model in (DENSE, *method)]
+    dense, method = planned_with(preset), [planned_with(preset, SparseModel(k=k)) for k in preset.ks]
+    made = [Trial(model=model, search=cem) for model in (dense, *method)]
     made += [Trial(model=model, search=eb_cem) for model in method]
     if not ablations:
         return made
-    small = SparseModel(k=SMALL_K).name
+    small = SparseModel(k=SMALL_K)
     searches = [
         SearchSettings(planner="cem", samples=later, elites=later // 10, first_samples=first, max_steps=steps)
         for first, later in ((100, 300), (300, 100), (200, 200))
     ]
     searches += [SearchSettings(planner=name, max_steps=steps) for name in OTHER_PLANNERS]
-    made += [Trial(model=model.name, search=eb_cem) for model in sparse_models(preset, ablations=True)]
-    made += [Trial(model=DENSE, search=eb_cem), *(Trial(model=small, search=search) for search in searches)]
-    made += [Trial(model=SparseModel(k=k).name, search=eb_cem, k=other) for k, other in MISMATCHED]
+    models = sparse_models(preset, ablations=True)
+    made += [Trial(model=planned_with(preset, model), search=eb_cem) for model in models]
+    made.append(Trial(model=dense, search=eb_cem))
+    made += [Trial(model=planned_with(preset, small), search=search) for search in searches]
+    made += [
+        Trial(model=planned_with(preset, SparseModel(k=k)), search=eb_cem, k=other) for k, other in MISMATCHED
+    ]
+    made += [Trial(model=DENSE, search=cem), Trial(model=small.name, search=eb_cem)]  # not refined
     return list(dict.fromkeys(made))

@@ -1,6 +1,6 @@
 """Planning for a robot: camera images and proprio in, actions in the robot's own units out.
 
-    planner = Planner.from_pretrained("runs/push_t-lite/sparse-k32")
+    planner = Planner.from_pretrained("runs/push_t-lite/refined-k32")
     planner.reset(goal_image, goal_proprio)
     while not done:
         for action in planner.act(image, proprio):

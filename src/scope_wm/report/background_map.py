@@ -34,9 +34,9 @@ Frames = UInt8[np.ndarray, "B 2 224 224 3"]
 Errors = Float[Tensor, "B N"]
 
 
-def draw_background(run: Path, sparse: str) -> Picture:
-    """Draw the errors of a sparse model of a run beside those of its teacher."""
-    models = {name: TrainedModel.from_pretrained(run / name) for name in (sparse, "teacher")}
+def draw_background(run: Path, sparse: str, dense: str) -> Picture:
+    """Draw the errors of a sparse model of a run beside those of a dense one."""
+    models = {name: TrainedModel.from_pretrained(run / name) for name in (sparse, dense)}
     config = models[sparse].config
     window, frames = most_changing(config, open_held_out(run, config.encoder), ROWS)
     worlds = {name: model.world_model for name, model in models.items()}

@@ -29,6 +29,7 @@ from scope_wm.presets import PRESETS, Preset
 from scope_wm.records import to_json
 from scope_wm.report.run_directory import evaluations
 from scope_wm.tasks import TASKS
+from scope_wm.train.refine import STAGE as REFINE
 from scope_wm.train.stage import of_today
 
 DENSE, DISTILLED, FOREGROUND_DELTA, COPY = "every-token", "distilled", "foreground-delta", "copy"
@@ -110,6 +111,11 @@ class Evaluated:
             planner=asked["planner"],
             samples=counts if asked["planner"] in (CEM, EB_CEM) else None,
         )
+
+    @property
+    def is_refined(self) -> bool:
+        """Tell whether the model was trained further on what it imagines, which the paper does not do."""
+        return self.header is not None and stage_of(self.header) == REFINE
 
     @property
     def preset(self) -> str:
@@ -223,10 +229,19 @@ def preset_of(header: dict[str, Any]) -> str | None:
     name = sized_as(header)
     if name is None:
         return None
-    preset, dense_model = PRESETS[name](header["model"]["task"]), header["model"]["selector"]["kind"] == DENSE
-    fit = preset.teacher if dense_model else preset.sparse
-    trained = {"select_by": "rollout"} | of_today(header.get("made", {}).get("settings", {}))
+    preset, made = PRESETS[name](header["model"]["task"]), header.get("made", {})
+    if stage_of(header) == REFINE:
+        if preset.refine is None or made["settings"] != to_json(preset.refine) | {"select_by": "rollout"}:
+            return None
+        made = made["before"] or {}
+    fit = preset.teacher if header["model"]["selector"]["kind"] == DENSE else preset.sparse
+    trained = {"select_by": "rollout"} | of_today(made.get("settings", {}))
     return name if (trained.get("fit"), trained["select_by"]) == (to_json(fit), "rollout") else None
+
+
+def stage_of(header: dict[str, Any]) -> str | None:
+    """Return the stage that made a model, if it was trained here."""
+    return header.get("made", {}).get("stage")
 
 
 def sized_as(header: dict[str, Any]) -> str | None:

@@ -39,8 +39,9 @@ NOTES = [
     "the share that was made of the way to about the nearest that can be reached, a ratio of means. Where "
     "more instances were evaluated than the paper's protocol has, its first ones come first, then all.",
     "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
-    "sizes, with as many steps, as long plans and as much time.",
+    "sizes, refined if the other is, with as many steps, as long plans and as much time.",
     "Plan time: of all searches of a problem until it is solved or the steps are over, in the mean.",
+    "Refined: trained further on what it imagines itself, which the paper does not do.",
     "Samples: candidates of an iteration at the first and at later steps of control.",
 ]
 
@@ -62,7 +63,8 @@ class Ours:
 
     def made_with(self, one: Evaluated) -> str:
         """Return preset and machine, and in what the evaluation differs from the paper's."""
-        return ", ".join([self.preset_text(one), self.machine_text(one), *one.deviations()])
+        refined = ["refined"] if one.is_refined else []
+        return ", ".join([self.preset_text(one), *refined, self.machine_text(one), *one.deviations()])
 
     def preset_text(self, one: Evaluated) -> str:
         """Return the preset; sizes that are no preset's are numbered, if there are several."""
@@ -77,8 +79,9 @@ class Ours:
     def dense_of(self, one: Evaluated) -> Evaluated | None:
         """Return the dense model with CEM on the same problems and of the same sizes, if it was evaluated.
 
-        Both had as many steps, as long plans and as much time, and what else was unusual of the dense one was
-        so of both. Of several it is one whose times compare, if there is such a one.
+        Both or neither were refined, both had as many steps, as long plans and as much time, and what else
+        was unusual of the dense one was so of both. Of several it is one whose times compare, if there is
+        such a one.
         """
         able = [other for other in self.of(dense(one.task)) if is_yardstick(other, one)]
 
@@ -116,7 +119,7 @@ def is_yardstick(yardstick: Evaluated, one: Evaluated) -> bool:
     """Tell whether an evaluation of a dense model was on the same terms as another."""
     return (
         yardstick.run.config["data_digest"] == one.run.config["data_digest"]
-        and yardstick.sizes == one.sizes
+        and (yardstick.sizes, yardstick.is_refined) == (one.sizes, one.is_refined)
         and alike(yardstick, one, TERMS)
         and set(yardstick.deviations()) <= set(one.deviations())
     )

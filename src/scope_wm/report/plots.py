@@ -45,14 +45,15 @@ def plots(ours: Ours) -> list[Media]:
 def groups(ours: Ours) -> dict[str, Shown]:
     """Return the evaluations of dense models and of the paper's method, those together that were made alike.
 
-    Alike are task, sizes, machine, workers, and every setting that is not the protocol's.
+    Alike are task, sizes, training, machine, workers, and every setting that is not the protocol's.
     """
     found: dict[str, Shown] = {}
     for one in ours.found:
         if one.setup is not None and is_method(one.setup):
             machine = [ours.machine_text(one)] if len(ours.machines) > 1 else []
             sizes = ours.preset_text(one).removesuffix(" sizes")
-            alike = one.task, sizes, *machine, *one.deviations()
+            refined = ["refined"] if one.is_refined else []
+            alike = one.task, sizes, *refined, *machine, *one.deviations()
             found.setdefault(", ".join(alike), []).append((one.setup, one))
     return found
 

@@ -1,6 +1,6 @@
 """What a run directory holds: its finished stages, its held-out episodes, and what is not there.
 
-runs/<task>-<preset>/{data,tokens,teacher,selector,sparse-k98,sparse-k32,decoder,evaluate/<model>-<planner>}
+`pipeline/stages.py` lists them.
 """
 
 import math
@@ -18,7 +18,16 @@ from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.directory import CONFIG, WEIGHTS
 from scope_wm.train.recorder import read_metrics
 
-STAGES = ("data", "tokens", "teacher", "selector", "sparse-*", "decoder", "evaluate/*")  # in order
+STAGES = (
+    "data",
+    "tokens",
+    "teacher",
+    "selector",
+    "sparse-*",
+    "refined-*",
+    "decoder",
+    "evaluate/*",
+)  # in order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +75,16 @@ def trained_stages(run: Path) -> dict[str, TrainedStage]:
     order = [pattern.split("-")[0] for pattern in STAGES]
     stages.sort(key=lambda stage: (order.index(stage.name.split("-")[0]), -tokens_kept(stage)))
     return {stage.name: stage for stage in stages}
+
+
+def world_models(trained: dict[str, TrainedStage]) -> dict[str, TrainedStage]:
+    """Return the world models, but for those that others were made from by training them further."""
+    earlier = {stage.made["inputs"].get("model") for stage in trained.values()}
+    return {
+        name: stage
+        for name, stage in trained.items()
+        if tokens_kept(stage) and stage.header["weights"] not in earlier
+    }
 
 
 def evaluations(run: Path) -> list[Run]:

@@ -17,7 +17,7 @@ from scope_wm.report.page import Media
 from scope_wm.report.plan import scenes, story_of
 from scope_wm.report.plan_video import video
 from scope_wm.report.replay import Replay, instances_to_show, most_telling, replay
-from scope_wm.report.run_directory import TrainedStage, is_finished, tokens_kept
+from scope_wm.report.run_directory import TrainedStage, is_finished, tokens_kept, world_models
 from scope_wm.report.selector_map import draw_selector
 from scope_wm.report.sheet import png
 
@@ -46,26 +46,27 @@ def picture_jobs(
 ) -> list[Job]:
     """Return what can be drawn of a run; `found` are its evaluations."""
     jobs = []
-    sparse = sparsest(trained)
-    models = [stage.name for stage in trained.values() if imagines_frames(stage)]
+    models = world_models(trained)
+    sparse, dense = sparsest(models), next((name for name in models if is_dense(models[name])), None)
     if trained:
         metrics = {name: stage.metrics for name, stage in trained.items()}
         jobs.append(Job("Learning curves", lambda: [Media(learning_curves(metrics), "image/png", CURVES)]))
     if (run / "data").is_dir():
         if {"teacher", "selector"} <= set(trained):
             jobs.append(Job("What the selector looks at", sheet_job(SELECTOR, partial(draw_selector, run))))
-        if "teacher" in trained and sparse:
-            draw = partial(draw_background, run, sparse)
+        if dense and sparse:
+            draw = partial(draw_background, run, sparse, dense)
             jobs.append(Job("How wrong the background is", sheet_job(BACKGROUND, draw)))
         if models and "decoder" in trained:
-            draw = partial(draw_imagined, run, models)
+            whole = [name for name, stage in models.items() if imagines_frames(stage)]
+            draw = partial(draw_imagined, run, whole)
             jobs.append(Job("What the models imagine", sheet_job(IMAGINED, draw)))
     if videos and (shown := most_telling(found)):
         jobs.append(Job("Problems, planned once more", partial(replays, run, shown, videos)))
     return jobs
 
 
-def sparsest(trained: dict[str, TrainedStage]) -> str | None:
+def sparsest(models: dict[str, TrainedStage]) -> str | None:
     """Return the sparse model with the least K, of the paper's selection, background and K if there is one.
 
     It imagines whole frames, and selects the same tokens every time: others cannot be drawn.
@@ -78,17 +79,22 @@ def sparsest(trained: dict[str, TrainedStage]) -> str | None:
 
     sparse = [
         stage
-        for stage in trained.values()
+        for stage in models.values()
         if imagines_frames(stage)
-        and tokens_kept(stage) < stage.header["model"]["tokens"]["num_tokens"]
+        and not is_dense(stage)
         and stage.header["model"]["selector"]["kind"] not in DRAWN
     ]
     return min(sparse, key=unlike_the_papers).name if sparse else None
 
 
 def imagines_frames(stage: TrainedStage) -> bool:
-    """Tell whether a stage is a world model of whole frames; Sparse Imagination is one of some patches."""
-    return tokens_kept(stage) > 0 and stage.header["model"]["background"]["kind"] != IGNORED
+    """Tell whether a world model is one of whole frames; Sparse Imagination is one of some patches."""
+    return bool(stage.header["model"]["background"]["kind"] != IGNORED)
+
+
+def is_dense(stage: TrainedStage) -> bool:
+    """Tell whether a world model predicts every token."""
+    return tokens_kept(stage) == stage.header["model"]["tokens"]["num_tokens"]
 
 
 def sheet_job(caption: str, draw: Callable[[], Picture]) -> Callable[[], Sequence[Media]]:

@@ -1,6 +1,8 @@
 """`scope-wm models add`: make shipped models from a finished run, in half precision, each with its card.
 
-teacher -> <task>/dense      sparse-k98 -> <task>/fast      sparse-k32 -> <task>/faster
+refined-dense, or teacher  -> <task>/dense
+refined-k98, or sparse-k98 -> <task>/fast
+refined-k32, or sparse-k32 -> <task>/faster
 
 config.json, model.safetensors     the model; what was recorded when it was made goes along
 record.json                        data, training and evaluations, from the records of the run
@@ -20,6 +22,7 @@ from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.settings import expect_writable
 from scope_wm.files import write_file, write_json
 from scope_wm.model import shipped
+from scope_wm.model.architecture import ModelConfig
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.planning.load import ModelSettings
@@ -34,7 +37,23 @@ from scope_wm.tasks import TASKS
 from scope_wm.train.distill import HELD_OUT
 from scope_wm.types import UsageError
 
-STAGES = {"dense": "teacher", "fast": "sparse-k98", "faster": "sparse-k32"}
+# For every name the stages that may make it, the last training first.
+STAGES = {
+    "dense": ("refined-dense", "teacher"),
+    "fast": ("refined-k98", "sparse-k98"),
+    "faster": ("refined-k32", "sparse-k32"),
+}
+SPARSE = {"teacher": "teacher", "selector": "selector"}
+# What a stage was made from: the stage of each of its inputs.
+ORIGINS: dict[str, dict[str, str]] = {
+    "teacher": {},
+    "selector": {},
+    "sparse-k98": SPARSE,
+    "sparse-k32": SPARSE,
+    "refined-dense": {"model": "teacher"},
+    "refined-k98": {"model": "sparse-k98"},
+    "refined-k32": {"model": "sparse-k32"},
+}
 KEPT = {"fast": 98, "faster": 32}
 
 
@@ -57,9 +76,11 @@ class AddSettings:
 def add(settings: AddSettings) -> None:
     """Make a shipped model of every world model of the run."""
     run, folder, trained = settings.run, settings.out or shipped.FOLDER, trained_stages(settings.run)
-    found = {name: stage for name, stage in STAGES.items() if stage in trained}
+    made_by = {name: [stage for stage in able if stage in trained] for name, able in STAGES.items()}
+    found = {name: able[0] for name, able in made_by.items() if able}
     if not found:
-        raise UsageError(f"expected a run with one of {', '.join(STAGES.values())} finished, got {run}")
+        able = ", ".join(stage for _, stage in STAGES.values())
+        raise UsageError(f"expected a run with one of {able} finished, got {run}")
     for name, stage in found.items():
         expect_shippable(run, trained, name, stage)
     expect_writable(folder)
@@ -85,16 +106,17 @@ def expect_shippable(run: Path, trained: dict[str, TrainedStage], name: str, sta
     wanted = (DISTILLED, KEPT[name], FOREGROUND_DELTA) if name in KEPT else (DENSE, tokens, COPY)
     if (found := (selector.kind, selector.k, config.background.kind)) != wanted:
         raise UsageError(f"{run / stage}: expected selector, K and background {wanted}, got {found}")
-    for part in origins(stage):
-        if part not in trained or trained[part].header["weights"] != trained[stage].made["inputs"][part]:
-            raise UsageError(f"expected {run} to hold the {part} that its {stage} was made from")
+    for after in (stage, *reversed(origins(stage))):
+        for given, part in ORIGINS[after].items():
+            if part not in trained or trained[part].header["weights"] != trained[after].made["inputs"][given]:
+                raise UsageError(f"expected {run} to hold the {part} that its {after} was made from")
     if eye != SHIPPED:
         raise UsageError(f"expected a model on the encoder that ships, {run / stage} is on {eye}")
 
 
 def origins(stage: str) -> list[str]:
-    """Return the trained stages that a model was made from."""
-    return [] if stage == STAGES["dense"] else [STAGES["dense"], "selector"]
+    """Return the trained stages that a model was made from, in order."""
+    return [name for part in ORIGINS[stage].values() for name in (*origins(part), part)]
 
 
 def write(run: Path, trained: dict[str, TrainedStage], stage: str, name: str, out: Path) -> None:
@@ -113,7 +135,6 @@ def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Pat
     splits, kept = open_splits(run / "data"), config.selector.k
     chain = [trained[part] for part in (*origins(stage), stage)]
     figures = {name: value for part in chain for name, value in part.made["figures"].items()}
-    windows = len(starts(splits.training, config.history * config.frameskip))
     weights = {
         model_digest(ModelSettings(model=str(directory)), config.task): kind
         for directory, kind in ((run / stage, "float32"), (rounded, "float16"))
@@ -122,7 +143,7 @@ def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Pat
         parameters=trained[stage].parameters,
         preset=preset_text(trained[stage].header),
         data=data_of(splits),
-        trainings=[training_of(part, windows) for part in chain],
+        trainings=[training_of(part, splits, config) for part in chain],
         recall=figures.get(f"recall_{kept}"),
         recall_by_chance=figures.get(f"chance_{kept}"),
         results=results_of(run, weights),
@@ -140,8 +161,10 @@ def data_of(splits: Splits) -> Data:
     )
 
 
-def training_of(stage: TrainedStage, windows: int) -> Training:
+def training_of(stage: TrainedStage, splits: Splits, config: ModelConfig) -> Training:
     """Return how long a stage was trained; the selector takes some windows and holds out some of those."""
+    actions = int(stage.made["settings"].get("frames", config.history))
+    windows = len(starts(splits.training, actions * config.frameskip))
     if stage.name == "selector":
         chosen = min(windows, int(stage.made["settings"]["windows"]))
         windows = chosen - max(1, chosen // HELD_OUT)

@@ -20,7 +20,7 @@ from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
 from scope_wm.train.stage import Recipe, making
-from scope_wm.train.teacher import Teacher, open_teacher
+from scope_wm.train.teacher import FinishedModel, open_teacher
 
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models
@@ -125,10 +125,10 @@ def train_selector(settings: TrainSelectorSettings) -> None:
         work.finish(fit(), lambda made: write_directory(settings.out, KIND, sizes, head, made=made))
 
 
-def relevance_of(teacher: Teacher, settings: TrainSelectorSettings) -> RelevanceTargets:
+def relevance_of(teacher: FinishedModel, settings: TrainSelectorSettings) -> RelevanceTargets:
     """Compute the relevance targets of windows chosen at random."""
     windows = teacher.experience().training
-    model = teacher.model().to(choose_device(settings.run.device))
+    model = teacher.load().world_model.to(choose_device(settings.run.device))
     rows = np.random.default_rng(settings.fit.seed).permutation(len(windows))[: settings.windows]
     parts = []
     with progress("batches of relevance", -(-len(rows) // settings.windows_at_once), 0) as advance:

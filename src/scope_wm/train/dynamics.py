@@ -51,10 +51,12 @@ class Experience:
     held_out: list[Window]  # batches of windows of HORIZON + 1 frames
 
 
-def open_experience(data: Path, tokens: SplitTokens, *, history: int, frameskip: int) -> Experience:
-    """Open the windows of a store, with the tokens of its frames."""
+def open_experience(
+    data: Path, tokens: SplitTokens, *, history: int, frameskip: int, values: Statistics | None = None
+) -> Experience:
+    """Open the windows of a store, with the tokens of its frames; `values` are a model's statistics."""
     splits = open_splits(data)
-    values = statistics(splits.training)
+    values = values or statistics(splits.training)
     read = tokens.training.read
     training = Windows(splits.training, values, history=history, frameskip=frameskip, read=read)
     return Experience(
@@ -81,11 +83,12 @@ class Dynamics:
     trained: TrainedModel
     experience: Experience
     select_by: SelectBy
+    loss: nn.Module | None = None  # None: the error of one step
 
     def fit(self, settings: FitSettings, run: RunSettings, out: Path) -> dict[str, float]:
         """Train, leave the best weights in the model, and return their figures."""
         training = Fit(
-            loss=loss_of(self.trained.world_model),
+            loss=self.loss or loss_of(self.trained.world_model),
             samples=self.experience.training,
             settings=settings,
             validate=self.judge(),

@@ -24,7 +24,7 @@ from scope_wm.train.dynamics import Dynamics, Experience, SelectBy
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
-from scope_wm.train.teacher import Teacher, open_teacher
+from scope_wm.train.teacher import FinishedModel, open_teacher
 from scope_wm.types import UsageError
 
 MEAN_FRAMES = 500  # of the training split, for the mean token of every place
@@ -114,11 +114,13 @@ def sparse_config(settings: TrainSparseSettings, teacher: ModelConfig) -> ModelC
     return replace(teacher, selector=selector, background=settings.background)
 
 
-def sparse_model(settings: TrainSparseSettings, teacher: Teacher, experience: Experience) -> TrainedModel:
+def sparse_model(
+    settings: TrainSparseSettings, teacher: FinishedModel, experience: Experience
+) -> TrainedModel:
     """Return the model to train: a fresh predictor and background update around what is taken over."""
     config = sparse_config(settings, teacher.config)
     model = build(config)
-    take_over_embeddings(model, teacher.model())
+    take_over_embeddings(model, teacher.load().world_model)
     if isinstance(model.selector, DistilledSelector):
         head, _ = load_head(Path(settings.selector))
         model.selector.head.load_state_dict(head.state_dict())

@@ -5,7 +5,7 @@ loss = MSE of frames 2..H+1 predicted from 1..H, visual and proprio channels
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +15,7 @@ from scope_wm.model.architecture import BackgroundConfig, EncoderReference, Mode
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.transformer import TransformerConfig
-from scope_wm.model.world_model import TokenConfig, WorldModel
+from scope_wm.model.world_model import TokenConfig
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experience
@@ -141,30 +141,49 @@ def dense_config(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Teacher:
-    """A finished dense model, what it was trained on, and where that is."""
+class FinishedModel:
+    """A finished world model, what there is to learn from, and where both are."""
 
     directory: Path
-    digest: str
+    header: dict[str, Any]
     config: ModelConfig
     data: Path
     tokens: SplitTokens
 
-    def model(self) -> WorldModel:
-        """Load the dense model."""
-        return TrainedModel.from_pretrained(self.directory).world_model
+    @property
+    def digest(self) -> str:
+        """Return the hash of its weights."""
+        return str(self.header["weights"])
 
-    def experience(self) -> Experience:
-        """Open the windows that it sees."""
+    def load(self) -> TrainedModel:
+        """Load the model."""
+        return TrainedModel.from_pretrained(self.directory)
+
+    def experience(self, actions: int | None = None) -> Experience:
+        """Open windows of so many actions; None: as many as it sees frames."""
         config = self.config
-        return open_experience(self.data, self.tokens, history=config.history, frameskip=config.frameskip)
+        return open_experience(
+            self.data,
+            self.tokens,
+            history=config.history if actions is None else actions,
+            frameskip=config.frameskip,
+            values=config.statistics,
+        )
 
 
-def open_teacher(directory: Path, data: Path, tokens: str, device: Device) -> Teacher:
-    """Open a dense model and the tokens of its encoder; refuse a sparse model, and other tokens."""
+def open_model(directory: Path, data: Path, tokens: str, device: Device) -> FinishedModel:
+    """Open a world model and the tokens of its encoder; refuse other tokens, and another task."""
     header, config = read_header(directory)
-    if config.selector.kind != "every-token":
-        raise UsageError(f"expected a dense model as the teacher, {directory} is a sparse one")
+    if (task := open_splits(data).training.store.config.task) != config.task:
+        raise UsageError(f"expected data of {config.task}, the task of {directory}; {data} is of {task}")
     opened = open_tokens(tokens, data, config.encoder.config, device)
     opened.check_encoder(config.encoder)
-    return Teacher(directory=directory, digest=header["weights"], config=config, data=data, tokens=opened)
+    return FinishedModel(directory=directory, header=header, config=config, data=data, tokens=opened)
+
+
+def open_teacher(directory: Path, data: Path, tokens: str, device: Device) -> FinishedModel:
+    """Open a dense model likewise; refuse a sparse one."""
+    opened = open_model(directory, data, tokens, device)
+    if opened.config.selector.kind != "every-token":
+        raise UsageError(f"expected a dense model as the teacher, {directory} is a sparse one")
+    return opened

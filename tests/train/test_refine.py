@@ -1,0 +1,154 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.train.conftest import FIT, RUN, World
+
+from scope_wm.cli import main
+from scope_wm.data.collect import CollectSettings, collect
+from scope_wm.model.architecture import BackgroundConfig
+from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.model.rollout import rollout
+from scope_wm.model.world_model import prediction_loss
+from scope_wm.records import to_json
+from scope_wm.train.refine import RolloutLoss, TrainRefineSettings, thawed, train_refine
+from scope_wm.train.sparse import TrainSparseSettings, train_sparse
+from scope_wm.train.teacher import FinishedModel, open_model
+from scope_wm.types import UsageError
+
+
+@pytest.fixture(scope="module")
+def sparse(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sparse model, hardly trained."""
+    out = tmp_path_factory.mktemp("sparse") / "k20"
+    train_sparse(
+        TrainSparseSettings(
+            teacher=world.teacher.out,
+            data=world.data,
+            tokens=str(world.tokens),
+            out=out,
+            k=20,
+            selector=str(world.selector.out),
+            fit=FIT,
+            run=RUN,
+        )
+    )
+    return out
+
+
+def settings(world: World, model: Path, out: Path, **changes: object) -> TrainRefineSettings:
+    asked = TrainRefineSettings(
+        model=model, data=world.data, tokens=str(world.tokens), out=out, fit=FIT, run=RUN
+    )
+    return replace(asked, **changes)
+
+
+def opened(world: World, model: Path) -> FinishedModel:
+    return open_model(model, world.data, str(world.tokens), "cpu")
+
+
+def test_with_one_frame_it_is_the_loss_of_one_step(world: World, sparse: Path) -> None:
+    found = opened(world, sparse)
+    model, windows = found.load().world_model, found.experience(1).training
+    visual, proprio, actions = (part.float() for part in windows.batch([0, 5, 9]))
+    expected = prediction_loss(model, visual, proprio, actions)
+    torch.testing.assert_close(RolloutLoss(model)(visual, proprio, actions), expected)
+
+
+def test_every_imagined_frame_counts_alike_and_action_channels_do_not(world: World, sparse: Path) -> None:
+    found = opened(world, sparse)
+    model, windows = found.load().world_model, found.experience(3).training
+    visual, proprio, actions = windows.batch([0, 5])
+    visual = visual.float()
+    frames = rollout(model, visual[:, 0], proprio[:, 0], actions)
+    fuse, errors = model.fuse, []
+    for step in range(3):
+        seen, felt, _ = frames[:, step].split([fuse.config.visual, 3, 3], dim=-1)
+        wrong = [seen - visual[:, step + 1], felt - fuse.proprio(proprio[:, step + 1]).unsqueeze(1)]
+        errors.append(torch.cat(wrong, dim=-1).square().mean())
+    torch.testing.assert_close(RolloutLoss(model)(visual, proprio, actions), torch.stack(errors).mean())
+
+
+def test_the_gradient_goes_through_the_whole_rollout(world: World, sparse: Path) -> None:
+    """The first action moves the last frame only through the frames between."""
+    found = opened(world, sparse)
+    model = thawed(found.load().world_model)
+    visual, proprio, actions = found.experience(3).training.batch([0, 5])
+    actions.requires_grad_(True)
+    rollout(model, visual[:, 0].float(), proprio[:, 0], actions)[:, -1].square().sum().backward()
+    assert actions.grad is not None
+    assert (actions.grad[:, 0].abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_predictor_and_background_learn_and_the_rest_stays(
+    world: World, sparse: Path, tmp_path: Path, kind: str
+) -> None:
+    source = sparse if kind == "sparse" else world.teacher.out
+    train_refine(settings(world, source, tmp_path / "refined"))
+    before, after = (TrainedModel.from_pretrained(path) for path in (source, tmp_path / "refined"))
+    assert to_json(after.config) == to_json(before.config)
+    old, new = (model.world_model.state_dict() for model in (before, after))
+    for name, value in old.items():
+        learned = name.startswith(("predictor.", "background."))
+        assert torch.equal(value, new[name]) != learned, name
+
+
+def test_what_is_imagined_gets_better(world: World, sparse: Path, tmp_path: Path) -> None:
+    fit = replace(FIT, max_samples=640, validations=4)
+    train_refine(settings(world, sparse, tmp_path / "refined", fit=fit))
+    before, after = (read_header(path)[0]["made"]["figures"] for path in (sparse, tmp_path / "refined"))
+    assert after["rollout_of_copy"] < before["rollout_of_copy"]
+
+
+def test_the_record_tells_how_the_model_was_made_before(world: World, sparse: Path, tmp_path: Path) -> None:
+    asked = settings(world, sparse, tmp_path / "refined", frames=2)
+    train_refine(asked)
+    source, _ = read_header(sparse)
+    made = read_header(asked.out)[0]["made"]
+    assert (made["stage"], made["settings"]["frames"]) == ("refine", 2)
+    assert made["inputs"]["model"] == source["weights"]
+    assert made["before"] == source["made"]
+    with pytest.raises(UsageError, match="frames: 2 there, 3 here"):
+        train_refine(replace(asked, frames=3))
+
+
+def test_the_command_refines_and_leaves_what_is_finished(
+    world: World, sparse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "refine", "--model", str(sparse), "--data", str(world.data)]
+    words += ["--tokens", str(world.tokens), "--out", str(tmp_path / "refined"), "--run.device", "cpu"]
+    words += ["--fit.max-samples", "16", "--fit.batch", "8", "--fit.validations", "1"]
+    assert main(words) == 0
+    weights = (tmp_path / "refined" / "model.safetensors").read_bytes()
+    assert main(words) == 0
+    assert (tmp_path / "refined" / "model.safetensors").read_bytes() == weights
+    assert capsys.readouterr().out.count("is finished") == 2
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--frames", "0"])
+    assert "expected --frames of at least 1" in capsys.readouterr().err
+
+
+def test_data_of_another_task_and_a_model_of_patches_are_refused(world: World, tmp_path: Path) -> None:
+    other = tmp_path / "maze"
+    collect(CollectSettings(task="point_maze", episodes=5, length=20, out=other, workers=1))
+    with pytest.raises(UsageError, match=r"expected data of wall, the task of .* is of point_maze"):
+        train_refine(settings(world, world.teacher.out, tmp_path / "refined", data=other))
+    patches = tmp_path / "patches"
+    train_sparse(
+        TrainSparseSettings(
+            teacher=world.teacher.out,
+            data=world.data,
+            tokens=str(world.tokens),
+            out=patches,
+            k=20,
+            selector="random",
+            background=BackgroundConfig(kind="ignored"),
+            fit=replace(FIT, max_samples=16),
+            run=RUN,
+        )
+    )
+    with pytest.raises(UsageError, match="expected a model that imagines whole frames"):
+        train_refine(settings(world, patches, tmp_path / "refined"))
+    assert not (tmp_path / "refined").exists()
