@@ -90,7 +90,7 @@ def paper(task: str) -> Preset:
 
 def lite(task: str) -> Preset:
     """Return settings with which a laptop trains a task in an evening."""
-    # A dot is soon learned; what a pushed block does takes longer.
+    # A block that turns as it is pushed takes longest to learn.
     samples = 300_000 if task == "push_t" else 120_000
     return Preset(
         episodes={"wall": 800, "push_t": 1500}.get(task, 1000),
@@ -137,16 +137,18 @@ def tiny(task: str) -> Preset:
         ),
         sparse=small_fit(samples=6_000, batch=32),
         ks=(32,),
-        refine=RefinePreset(fit=small_fit(samples=1_600, batch=16, lr=1e-3)),
+        refine=RefinePreset(fit=small_fit(samples=1_600, batch=16, lr=1e-3, warmup=10)),
         instances=2,
         max_steps=1,
     )
 
 
-def small_fit(*, samples: int, batch: int, lr: float = 2e-3) -> FitSettings:
+def small_fit(*, samples: int, batch: int, lr: float = 2e-3, warmup: int = 100) -> FitSettings:
     """Return how small models are trained for so many samples, whatever the size of the store."""
     return FitSettings(
-        optimiser=OptimiserSettings(kind="muon", lr=lr, schedule="cosine", warmup=100, clip=1.0, ema=0.998),
+        optimiser=OptimiserSettings(
+            kind="muon", lr=lr, schedule="cosine", warmup=warmup, clip=1.0, ema=0.998
+        ),
         epochs=1000,
         max_samples=samples,
         batch=batch,

@@ -71,7 +71,9 @@ def test_memory_that_was_not_measured_is_not_drawn(evaluated: Make) -> None:
     assert not any("memory" in media.caption for media in plots(Ours(found=unmeasured)))
 
 
-def test_what_was_not_made_alike_does_not_share_a_plot(evaluated: Make) -> None:
+def test_what_was_not_made_alike_does_not_share_a_plot(
+    evaluated: Make, refined: Callable[[Evaluated], Evaluated]
+) -> None:
     wall, other, another = evaluated("wall"), evaluated(), evaluated()
     for one, history in ((other, 2), (another, 3)):
         assert one.header is not None
@@ -80,6 +82,10 @@ def test_what_was_not_made_alike_does_not_share_a_plot(evaluated: Make) -> None:
         "push_t, lite",
         "wall, lite",
         "push_t, own",
+    ]
+    assert list(groups(Ours(found=[evaluated(), refined(evaluated())]))) == [
+        "push_t, lite",
+        "push_t, lite, refined",
     ]
     found = [evaluated(), evaluated(k=98, cores=8), evaluated(max_steps=1), other, another]
     assert list(groups(Ours(found=found))) == [

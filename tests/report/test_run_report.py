@@ -200,6 +200,18 @@ def test_the_background_is_shown_of_the_sparsest_model_like_the_papers(tiny_run:
     assert sparsest({"teacher": trained["teacher"]}) is None
 
 
+def test_what_was_trained_further_is_shown_as_it_is_now(tiny_run: Path) -> None:
+    trained = trained_stages(tiny_run)
+    source = trained["sparse-k32"]
+    for weights in ("others", source.header["weights"]):  # the best may be those that it began with
+        made = source.made | {"inputs": {"model": source.header["weights"]}}
+        header = source.header | {"weights": weights, "made": made}
+        further = replace(source, name="refined-k32", header=header)
+        models = world_models(trained | {"refined-k32": further})
+        assert list(models) == ["teacher", "sparse-k98", "refined-k32"]
+        assert sparsest(models) == "refined-k32"
+
+
 @pytest.mark.parametrize(("part", "kind"), [("selector", "random"), ("background", "ignored")])
 def test_a_model_that_draws_anew_or_ignores_the_background_has_no_map_of_it(
     tiny_run: Path, part: str, kind: str

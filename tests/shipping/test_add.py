@@ -100,6 +100,7 @@ def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> Non
     assert "4 episodes of `wall` for training and 1 to judge with" in text
     assert "scope-wm collect --task wall --episodes 5 --seed 0" in text
     assert "cannot be compared with the paper's" in text
+    assert "trained further on frames that it imagines" in text
 
 
 def test_the_record_counts_windows_and_steps_of_every_training(run: Path, added: Path) -> None:
@@ -222,6 +223,12 @@ def test_a_run_that_was_not_refined_ships_as_it_is(mine: Path, tmp_path: Path) -
     for name, stage in (("dense", "teacher"), ("fast", "sparse-k98"), ("faster", "sparse-k32")):
         trainings = read_record(tmp_path / "out" / "wall" / name).trainings
         assert trainings[-1].stage == stage
+
+
+def test_a_run_that_was_refined_in_part_is_refused(mine: Path, tmp_path: Path) -> None:
+    shutil.rmtree(mine / "refined-k98")
+    with pytest.raises(UsageError, match="to be refined or none, sparse-k98 is not"):
+        add(AddSettings(run=mine, out=tmp_path / "out"))
 
 
 def test_a_directory_that_is_no_run_is_wrong_usage(

@@ -12,9 +12,9 @@ from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import prediction_loss
 from scope_wm.records import to_json
-from scope_wm.train.refine import RolloutLoss, TrainRefineSettings, thawed, train_refine
+from scope_wm.train.finished import FinishedModel, open_model
+from scope_wm.train.refine import RolloutLoss, TrainRefineSettings, freeze, train_refine
 from scope_wm.train.sparse import TrainSparseSettings, train_sparse
-from scope_wm.train.teacher import FinishedModel, open_model
 from scope_wm.types import UsageError
 
 
@@ -67,18 +67,31 @@ def test_every_imagined_frame_counts_alike_and_action_channels_do_not(world: Wor
         seen, felt, _ = frames[:, step].split([fuse.config.visual, 3, 3], dim=-1)
         wrong = [seen - visual[:, step + 1], felt - fuse.proprio(proprio[:, step + 1]).unsqueeze(1)]
         errors.append(torch.cat(wrong, dim=-1).square().mean())
-    torch.testing.assert_close(RolloutLoss(model)(visual, proprio, actions), torch.stack(errors).mean())
+    loss, expected = RolloutLoss(model)(visual, proprio, actions), torch.stack(errors).mean()
+    torch.testing.assert_close(loss, expected)
+    learned = [*model.predictor.parameters(), *model.background.parameters()]
+    gradients = (torch.autograd.grad(value, learned) for value in (loss, expected))
+    for got, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, wanted)
 
 
 def test_the_gradient_goes_through_the_whole_rollout(world: World, sparse: Path) -> None:
-    """The first action moves the last frame only through the frames between."""
+    """The first action moves the later frames only through the frames between."""
     found = opened(world, sparse)
-    model = thawed(found.load().world_model)
-    visual, proprio, actions = found.experience(3).training.batch([0, 5])
+    model, batch = found.load().world_model, found.experience(3).training.batch([0, 5])
+    visual, proprio, actions = batch
     actions.requires_grad_(True)
-    rollout(model, visual[:, 0].float(), proprio[:, 0], actions)[:, -1].square().sum().backward()
-    assert actions.grad is not None
-    assert (actions.grad[:, 0].abs().sum(-1) > 0).all()
+    whole = RolloutLoss(model)(visual, proprio, actions)
+    first = RolloutLoss(model)(visual[:, :2], proprio[:, :2], actions[:, :1])
+    (through,) = torch.autograd.grad(3 * whole - first, actions)
+    assert (through[:, 0].abs().sum(-1) > 0).all()
+
+
+def test_only_predictor_and_background_are_trained(world: World, sparse: Path) -> None:
+    model = opened(world, sparse).load().world_model
+    freeze(model)
+    parts = {name.split(".")[0] for name, value in model.named_parameters() if value.requires_grad}
+    assert parts == {"predictor", "background"}
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -86,7 +99,8 @@ def test_predictor_and_background_learn_and_the_rest_stays(
     world: World, sparse: Path, tmp_path: Path, kind: str
 ) -> None:
     source = sparse if kind == "sparse" else world.teacher.out
-    train_refine(settings(world, source, tmp_path / "refined"))
+    still = replace(FIT, optimiser=replace(FIT.optimiser, lr=5e-4, weight_decay=0.0), max_samples=320)
+    train_refine(settings(world, source, tmp_path / "refined", fit=still))
     before, after = (TrainedModel.from_pretrained(path) for path in (source, tmp_path / "refined"))
     assert to_json(after.config) == to_json(before.config)
     old, new = (model.world_model.state_dict() for model in (before, after))
@@ -100,6 +114,16 @@ def test_what_is_imagined_gets_better(world: World, sparse: Path, tmp_path: Path
     train_refine(settings(world, sparse, tmp_path / "refined", fit=fit))
     before, after = (read_header(path)[0]["made"]["figures"] for path in (sparse, tmp_path / "refined"))
     assert after["rollout_of_copy"] < before["rollout_of_copy"]
+
+
+def test_weights_that_only_got_worse_are_not_kept(world: World, sparse: Path, tmp_path: Path) -> None:
+    ruinous = replace(FIT, optimiser=replace(FIT.optimiser, lr=10.0), max_samples=8, validations=1)
+    train_refine(settings(world, sparse, tmp_path / "refined", fit=ruinous))
+    before, after = (
+        TrainedModel.from_pretrained(path).world_model for path in (sparse, tmp_path / "refined")
+    )
+    for name, value in before.state_dict().items():
+        assert torch.equal(value, after.state_dict()[name]), name
 
 
 def test_the_record_tells_how_the_model_was_made_before(world: World, sparse: Path, tmp_path: Path) -> None:
@@ -130,11 +154,13 @@ def test_the_command_refines_and_leaves_what_is_finished(
     assert "expected --frames of at least 1" in capsys.readouterr().err
 
 
-def test_data_of_another_task_and_a_model_of_patches_are_refused(world: World, tmp_path: Path) -> None:
+def test_what_cannot_be_refined_is_refused_before_anything_is_written(world: World, tmp_path: Path) -> None:
     other = tmp_path / "maze"
     collect(CollectSettings(task="point_maze", episodes=5, length=20, out=other, workers=1))
     with pytest.raises(UsageError, match=r"expected data of wall, the task of .* is of point_maze"):
         train_refine(settings(world, world.teacher.out, tmp_path / "refined", data=other))
+    with pytest.raises(UsageError, match=r"expected --frames of at least 2, .* got 1"):
+        train_refine(settings(world, world.teacher.out, tmp_path / "refined", frames=1))
     patches = tmp_path / "patches"
     train_sparse(
         TrainSparseSettings(

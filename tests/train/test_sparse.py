@@ -14,9 +14,10 @@ from scope_wm.planning.latent import Seen
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.selector import DistilledSelector, MotionSelector
 from scope_wm.train.distill import load_head, train_selector
+from scope_wm.train.finished import open_teacher
 from scope_wm.train.recorder import read_metrics
 from scope_wm.train.sparse import TrainSparseSettings, sparse_model, train_sparse
-from scope_wm.train.teacher import open_teacher, train_teacher
+from scope_wm.train.teacher import train_teacher
 from scope_wm.types import UsageError
 
 

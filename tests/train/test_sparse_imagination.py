@@ -14,8 +14,8 @@ from scope_wm.model.world_model import prediction_loss
 from scope_wm.planning.latent import Seen
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.train.dynamics import GroupedLoss, held_out_figures
+from scope_wm.train.finished import open_teacher
 from scope_wm.train.sparse import TrainSparseSettings, sparse_model, train_sparse
-from scope_wm.train.teacher import open_teacher
 from scope_wm.types import UsageError
 
 K = 40

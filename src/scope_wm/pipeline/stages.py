@@ -37,7 +37,7 @@ from scope_wm.train.teacher import TrainTeacherSettings, teacher_recipe, train_t
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """Make a planner for a task from nothing: data, dense model, selector, sparse models, evaluation, report.
+    """Make a planner for a task from nothing: data, dense and sparse models, evaluation, report.
 
     After an interruption the same command goes on. What has changed since, and what depends on it, is made
     again.

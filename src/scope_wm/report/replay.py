@@ -43,13 +43,14 @@ class Replay:
 
 
 def most_telling(found: Sequence[Evaluated]) -> Evaluated | None:
-    """Return the evaluation to look at: one whose model is there, as near to the paper's as possible."""
+    """Return the evaluation to look at: one whose model is there, near the paper's, refined if it can be."""
 
-    def unlike_the_papers(one: Evaluated) -> tuple[bool, bool, bool, bool, bool, int]:
+    def unlike_the_papers(one: Evaluated) -> tuple[bool, bool, bool, bool, bool, int, bool]:
         setup = one.setup
         assert setup is not None
         other = setup.planner != EB_CEM, setup.selector != DISTILLED, setup.background != FOREGROUND_DELTA
-        return *other, setup.k != setup.trained_k, setup.k not in PAPER_KS, setup.k
+        kept = setup.k != setup.trained_k, setup.k not in PAPER_KS, setup.k
+        return *other, *kept, not one.is_refined
 
     able = [one for one in found if one.setup is not None and is_here(one)]
     return min(able, key=unlike_the_papers) if able else None

@@ -18,16 +18,9 @@ from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.directory import CONFIG, WEIGHTS
 from scope_wm.train.recorder import read_metrics
 
-STAGES = (
-    "data",
-    "tokens",
-    "teacher",
-    "selector",
-    "sparse-*",
-    "refined-*",
-    "decoder",
-    "evaluate/*",
-)  # in order
+# In order.
+STAGES = ("data", "tokens", "teacher", "selector", "sparse-*", "refined-*", "decoder", "evaluate/*")
+OPTIONAL = ("refined-*", "decoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +72,12 @@ def trained_stages(run: Path) -> dict[str, TrainedStage]:
 
 def world_models(trained: dict[str, TrainedStage]) -> dict[str, TrainedStage]:
     """Return the world models, but for those that others were made from by training them further."""
-    earlier = {stage.made["inputs"].get("model") for stage in trained.values()}
-    return {
-        name: stage
-        for name, stage in trained.items()
-        if tokens_kept(stage) and stage.header["weights"] not in earlier
-    }
+
+    def went_on(stage: TrainedStage) -> bool:
+        others = (other for other in trained.values() if other is not stage)
+        return any(other.made["inputs"].get("model") == stage.header["weights"] for other in others)
+
+    return {name: stage for name, stage in trained.items() if tokens_kept(stage) and not went_on(stage)}
 
 
 def evaluations(run: Path) -> list[Run]:
@@ -98,7 +91,7 @@ def gaps(run: Path) -> list[str]:
     for pattern in STAGES:
         found = sorted(run.glob(pattern))
         told += [f"`{path.relative_to(run)}` is not finished." for path in found if not is_finished(path)]
-        told += [] if found else [f"`{pattern}` is not there."]
+        told += [] if found or pattern in OPTIONAL else [f"`{pattern}` is not there."]
     return told
 
 

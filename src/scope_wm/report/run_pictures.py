@@ -57,8 +57,8 @@ def picture_jobs(
         if dense and sparse:
             draw = partial(draw_background, run, sparse, dense)
             jobs.append(Job("How wrong the background is", sheet_job(BACKGROUND, draw)))
-        if models and "decoder" in trained:
-            whole = [name for name, stage in models.items() if imagines_frames(stage)]
+        whole = [name for name, stage in models.items() if imagines_frames(stage)]
+        if whole and "decoder" in trained:
             draw = partial(draw_imagined, run, whole)
             jobs.append(Job("What the models imagine", sheet_job(IMAGINED, draw)))
     if videos and (shown := most_telling(found)):

@@ -81,6 +81,10 @@ def add(settings: AddSettings) -> None:
     if not found:
         able = ", ".join(stage for _, stage in STAGES.values())
         raise UsageError(f"expected a run with one of {able} finished, got {run}")
+    last = {name: able[0] for name, able in STAGES.items()}
+    behind = [stage for name, stage in found.items() if stage != last[name]]
+    if 0 < len(behind) < len(found):
+        raise UsageError(f"expected all models of {run} to be refined or none, {behind[0]} is not")
     for name, stage in found.items():
         expect_shippable(run, trained, name, stage)
     expect_writable(folder)

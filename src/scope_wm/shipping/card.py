@@ -8,6 +8,7 @@ from scope_wm.evaluate.statistics import wilson
 from scope_wm.evaluate.summary import TABLE_NOTE
 from scope_wm.report.results import table
 from scope_wm.shipping.record import Record, Result, Training
+from scope_wm.train.refine import STAGE as REFINE
 
 FILE = "README.md"
 ERRORS = {
@@ -26,6 +27,10 @@ CHOSEN = {
 SEEN_EPISODES = (
     "That was counted in windows that it was not distilled from, but of the training episodes, which the "
     "dense model has seen."
+)
+REFINED = (
+    "In the last stage it was trained further on frames that it imagines itself (`scope-wm train refine`), "
+    "which the paper does not do."
 )
 PART_NOTE = (
     "A row of first problems is no evaluation of its own, but a part of the row above: as many as the "
@@ -94,6 +99,8 @@ def training_section(header: dict[str, Any], record: Record) -> str:
         f"(below 1 is knowledge). It is that of the weights in float32, before rounding. {chosen}",
         table(tuple(figures), [tuple(f"{error:.3f}" for error in figures.values())]),
     ]
+    if made["stage"] == REFINE:
+        parts.append(REFINED)
     if record.recall is not None:
         kept = header["model"]["selector"]["k"]
         parts.append(

@@ -16,11 +16,11 @@ from scope_wm.data.token_cache import choose_device
 from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
+from scope_wm.train.finished import FinishedModel, open_teacher
 from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
 from scope_wm.train.stage import Recipe, making
-from scope_wm.train.teacher import FinishedModel, open_teacher
 
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models

@@ -76,37 +76,6 @@ def held_out_batches(splits: Splits, values: Statistics, tokens: SplitTokens, fr
     return [windows.batch(part.tolist()) for part in np.array_split(rows, max(1, len(rows) // BATCH))]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dynamics:
-    """The training of what is not frozen of a world model."""
-
-    trained: TrainedModel
-    experience: Experience
-    select_by: SelectBy
-    loss: nn.Module | None = None  # None: the error of one step
-
-    def fit(self, settings: FitSettings, run: RunSettings, out: Path) -> dict[str, float]:
-        """Train, leave the best weights in the model, and return their figures."""
-        training = Fit(
-            loss=self.loss or loss_of(self.trained.world_model),
-            samples=self.experience.training,
-            settings=settings,
-            validate=self.judge(),
-            best={"rollout": "rollout_of_copy", "planning": "planning"}[self.select_by],
-            directory=out,
-            run=run,
-        )
-        return dict(training())
-
-    def judge(self) -> Callable[[], dict[str, float]]:
-        """Return what computes the held-out figures of the present weights."""
-        model, batches = self.trained.world_model, self.experience.held_out
-        if self.select_by == "rollout":
-            return lambda: held_out_figures(model, batches)
-        plan = planning_figures(self.trained, PLANNER)
-        return lambda: held_out_figures(model, batches) | plan()
-
-
 class PredictionLoss(nn.Module):
     """The world model's loss as what is trained: a batch of windows to its error."""
 
@@ -151,6 +120,39 @@ class GroupedLoss(nn.Module):
 def loss_of(model: WorldModel) -> nn.Module:
     """Return what a model is trained with."""
     return GroupedLoss(model) if isinstance(model.background, Ignored) else PredictionLoss(model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamics:
+    """The training of what is not frozen of a world model; `start_counts` if it was trained before."""
+
+    trained: TrainedModel
+    experience: Experience
+    select_by: SelectBy
+    loss: Callable[[WorldModel], nn.Module] = loss_of
+    start_counts: bool = False
+
+    def fit(self, settings: FitSettings, run: RunSettings, out: Path) -> dict[str, float]:
+        """Train, leave the best weights in the model, and return their figures."""
+        training = Fit(
+            loss=self.loss(self.trained.world_model),
+            samples=self.experience.training,
+            settings=settings,
+            validate=self.judge(),
+            best={"rollout": "rollout_of_copy", "planning": "planning"}[self.select_by],
+            directory=out,
+            run=run,
+            start_counts=self.start_counts,
+        )
+        return dict(training())
+
+    def judge(self) -> Callable[[], dict[str, float]]:
+        """Return what computes the held-out figures of the present weights."""
+        model, batches = self.trained.world_model, self.experience.held_out
+        if self.select_by == "rollout":
+            return lambda: held_out_figures(model, batches)
+        plan = planning_figures(self.trained, PLANNER)
+        return lambda: held_out_figures(model, batches) | plan()
 
 
 @torch.no_grad()

@@ -121,6 +121,7 @@ class Fit:
     best: str  # the figure of validation that chooses the weights; the lowest is the best
     directory: Path
     run: RunSettings = field(default_factory=RunSettings)
+    start_counts: bool = False  # the first weights may be the best: they were trained before
 
     def __call__(self) -> Mapping[str, float]:
         """Train from where it was left, fill the module with the best weights and return their figures."""
@@ -139,6 +140,8 @@ class Fit:
         with Recorder(
             self.directory, self.run, state, steps, silent=not accelerator.is_main_process
         ) as record:
+            if self.start_counts and state.step == 0:
+                record.figures(self._judge(state))
             for rows, batch in self._batches(accelerator, state.step, steps):
                 reseed(self.loss, step_seed(settings.seed, state.step, accelerator.process_index))
                 rate = set_rate(stepper, how, state.step, steps)

@@ -18,10 +18,10 @@ from scope_wm.model.rollout import rollout
 from scope_wm.model.world_model import WorldModel
 from scope_wm.records import to_json
 from scope_wm.train.dynamics import Dynamics, SelectBy
+from scope_wm.train.finished import FinishedModel, open_model
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
-from scope_wm.train.teacher import open_model
 from scope_wm.types import UsageError
 
 STAGE = "refine"
@@ -84,8 +84,7 @@ class RolloutLoss(nn.Module):
 def refine_recipe(settings: TrainRefineSettings) -> Recipe:
     """Return what decides the refined model."""
     opened = open_model(settings.model, settings.data, settings.tokens, settings.run.device)
-    if opened.config.background.kind == "ignored":
-        raise UsageError(f"expected a model that imagines whole frames, {settings.model} ignores a part")
+    expect_refinable(opened, settings.frames)
     return Recipe(
         stage=STAGE,
         settings={
@@ -104,11 +103,13 @@ def train_refine(settings: TrainRefineSettings) -> None:
             return
         opened = open_model(settings.model, settings.data, settings.tokens, settings.run.device)
         trained = opened.load()
+        freeze(trained.world_model)
         training = Dynamics(
             trained=trained,
             experience=opened.experience(settings.frames),
             select_by=settings.select_by,
-            loss=RolloutLoss(thawed(trained.world_model)),
+            loss=RolloutLoss,
+            start_counts=True,
         )
         before = opened.header.get("made")
         figures = training.fit(settings.fit, settings.run, settings.out)
@@ -117,8 +118,18 @@ def train_refine(settings: TrainRefineSettings) -> None:
         )
 
 
-def thawed(model: WorldModel) -> WorldModel:
+def expect_refinable(opened: FinishedModel, frames: int) -> None:
+    """Refuse a model of some patches only, and rollouts that never fill the window that it sees."""
+    if opened.config.background.kind == "ignored":
+        raise UsageError(f"expected a model that imagines whole frames, {opened.directory} ignores a part")
+    if frames < opened.config.history:
+        raise UsageError(
+            f"expected --frames of at least {opened.config.history}, for {opened.directory} sees so many "
+            f"frames, got {frames}"
+        )
+
+
+def freeze(model: WorldModel) -> None:
     """Let the predictor and the background update learn, and nothing else."""
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(("predictor.", "background.")))
-    return model

@@ -21,10 +21,10 @@ from scope_wm.selector import DistilledSelector, MotionSelector
 from scope_wm.train.distill import KIND as SELECTOR
 from scope_wm.train.distill import load_head
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy
+from scope_wm.train.finished import FinishedModel, open_teacher
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
-from scope_wm.train.teacher import FinishedModel, open_teacher
 from scope_wm.types import UsageError
 
 MEAN_FRAMES = 500  # of the training split, for the mean token of every place

@@ -5,24 +5,24 @@ loss = MSE of frames 2..H+1 predicted from 1..H, visual and proprio channels
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from scope_wm.data.split import open_splits
-from scope_wm.data.token_cache import Device, SplitTokens, open_tokens
+from scope_wm.data.token_cache import SplitTokens, open_tokens
 from scope_wm.model.architecture import BackgroundConfig, EncoderReference, ModelConfig, SelectorConfig, build
-from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.transformer import TransformerConfig
 from scope_wm.model.world_model import TokenConfig
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
-from scope_wm.train.dynamics import Dynamics, Experience, SelectBy, open_experience
+from scope_wm.train.dynamics import Dynamics, SelectBy, open_experience
 from scope_wm.train.loop import FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
-from scope_wm.types import Statistics, UsageError
+from scope_wm.types import Statistics
 
 PAPER_FIT = FitSettings(optimiser=OptimiserSettings(lr=5e-4, weight_decay=0.01), epochs=100, batch=32)
 
@@ -138,52 +138,3 @@ def dense_config(
         background=BackgroundConfig(kind="copy"),
         output=model.output,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedModel:
-    """A finished world model, what there is to learn from, and where both are."""
-
-    directory: Path
-    header: dict[str, Any]
-    config: ModelConfig
-    data: Path
-    tokens: SplitTokens
-
-    @property
-    def digest(self) -> str:
-        """Return the hash of its weights."""
-        return str(self.header["weights"])
-
-    def load(self) -> TrainedModel:
-        """Load the model."""
-        return TrainedModel.from_pretrained(self.directory)
-
-    def experience(self, actions: int | None = None) -> Experience:
-        """Open windows of so many actions; None: as many as it sees frames."""
-        config = self.config
-        return open_experience(
-            self.data,
-            self.tokens,
-            history=config.history if actions is None else actions,
-            frameskip=config.frameskip,
-            values=config.statistics,
-        )
-
-
-def open_model(directory: Path, data: Path, tokens: str, device: Device) -> FinishedModel:
-    """Open a world model and the tokens of its encoder; refuse other tokens, and another task."""
-    header, config = read_header(directory)
-    if (task := open_splits(data).training.store.config.task) != config.task:
-        raise UsageError(f"expected data of {config.task}, the task of {directory}; {data} is of {task}")
-    opened = open_tokens(tokens, data, config.encoder.config, device)
-    opened.check_encoder(config.encoder)
-    return FinishedModel(directory=directory, header=header, config=config, data=data, tokens=opened)
-
-
-def open_teacher(directory: Path, data: Path, tokens: str, device: Device) -> FinishedModel:
-    """Open a dense model likewise; refuse a sparse one."""
-    opened = open_model(directory, data, tokens, device)
-    if opened.config.selector.kind != "every-token":
-        raise UsageError(f"expected a dense model as the teacher, {directory} is a sparse one")
-    return opened
