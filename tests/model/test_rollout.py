@@ -12,7 +12,7 @@ from torch import Tensor
 from scope_wm.background import ForegroundDelta
 from scope_wm.model.predictor import Predictor, frame_causal_mask, random_groups
 from scope_wm.model.rollout import rollout
-from scope_wm.model.transformer import TransformerConfig
+from scope_wm.model.transformer import Attention, TransformerConfig
 from scope_wm.model.world_model import Fuse, TokenConfig, WorldModel, dense, prediction_loss
 from scope_wm.selector import DistilledSelector, MotionSelector, RandomSelector, RelevanceHead
 
@@ -175,6 +175,27 @@ def test_bfloat16_autocast_agrees_to_three_per_cent(k: int) -> None:
             rounded = rollout(model, *arguments)
     assert not torch.equal(rounded, exact)
     assert (rounded - exact).norm() / exact.norm() < 0.03
+
+
+def test_autocast_changes_no_selection() -> None:
+    torch.manual_seed(0)
+    model = make(n=196, k=32, history=1)
+    frames = torch.randn(50, 196, model.fuse.config.width)
+    with torch.no_grad():
+        exact = model.select(frames)
+        with torch.autocast("cpu", torch.bfloat16):
+            rounded = model.select(frames)
+    torch.testing.assert_close(rounded, exact)
+
+
+def test_a_processor_attends_in_float32_under_autocast() -> None:
+    attention = Attention(8, TINY)
+    kinds = []
+    attention.to_qkv.register_forward_hook(lambda *call: kinds.append(call[-1].dtype))
+    attention.to_out.register_forward_pre_hook(lambda _, arguments: kinds.append(arguments[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        attention(torch.randn(2, 5, 8), None)
+    assert kinds == [torch.bfloat16, torch.float32]
 
 
 COMPILED = """

@@ -15,6 +15,7 @@ from scope_wm.evaluate.models import model_digest
 from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.evaluated import read_evaluations
+from scope_wm.report.run_report import ReportSettings, report
 from scope_wm.shipping.add import AddSettings, add
 from scope_wm.shipping.card import card, planner_text
 from scope_wm.shipping.listing import result_text
@@ -223,6 +224,20 @@ def test_a_run_that_was_not_refined_ships_as_it_is(mine: Path, tmp_path: Path) -
     for name, stage in (("dense", "teacher"), ("fast", "sparse-k98"), ("faster", "sparse-k32")):
         trainings = read_record(tmp_path / "out" / "wall" / name).trainings
         assert trainings[-1].stage == stage
+
+
+def test_a_run_can_go_on_from_a_model_that_ships(mine: Path, tmp_path: Path) -> None:
+    for stage in ("selector", "sparse-k98", "sparse-k32", *STAGES.values()):
+        shutil.rmtree(mine / stage)
+    add(AddSettings(run=mine, out=tmp_path / "first"))
+    shutil.rmtree(mine / "teacher")
+    shutil.copytree(tmp_path / "first" / "wall" / "dense", mine / "teacher")
+    add(AddSettings(run=mine, out=tmp_path / "second"))
+    first, second = (read_record(tmp_path / out / "wall" / "dense") for out in ("first", "second"))
+    assert second.trainings == first.trainings
+    assert [one.steps for one in first.trainings] == [20]
+    report(ReportSettings(runs=(mine,), out=tmp_path / "report", videos=0))
+    assert "Learning curves" not in (tmp_path / "report" / "report.md").read_text()
 
 
 def test_a_run_that_was_refined_in_part_is_refused(mine: Path, tmp_path: Path) -> None:

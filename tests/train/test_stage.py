@@ -103,7 +103,7 @@ def test_who_goes_on_is_told_beside_who_began(tmp_path: Path) -> None:
     break_off(tmp_path)
     began = json.loads((tmp_path / UNFINISHED).read_text())
     assert "resumed" not in began
-    here = {name: began[name] for name in ("versions", "machine")}
+    here = {name: began[name] for name in ("versions", "machine", "precision")}
     first = {"versions": {"torch": "0.1"}, "machine": {"cores": 64}}
     (tmp_path / UNFINISHED).write_text(json.dumps(began | first))
     break_off(tmp_path)

@@ -62,8 +62,9 @@ def test_a_model_that_has_learned_nothing_is_as_good_as_copying(world: World, tm
 
 
 def test_mixed_precision_keeps_weights_whole(world: World, tmp_path: Path) -> None:
-    fit = replace(world.teacher.fit, precision="bf16", max_samples=16)
-    train_teacher(replace(world.teacher, fit=fit, out=tmp_path / "half"))
+    fit, run = replace(world.teacher.fit, max_samples=16), replace(world.teacher.run, precision="bfloat16")
+    train_teacher(replace(world.teacher, fit=fit, run=run, out=tmp_path / "half"))
+    assert read_header(tmp_path / "half")[0]["made"]["precision"] == "bfloat16"
     weights = TrainedModel.from_pretrained(tmp_path / "half").world_model.predictor.positions
     assert weights.dtype == torch.float32
     assert torch.isfinite(weights).all()

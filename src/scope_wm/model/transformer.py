@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from scope_wm.hardware import without_autocast
+
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerConfig:
@@ -63,7 +65,10 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "B M D"]:
         """Return what the queries find."""
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        if q.device.type == "cpu":  # which attends to rounded numbers more slowly, twice so in the gradient
+            q, k, v = q.float(), k.float(), v.float()
+        with without_autocast(q.device):
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return F.dropout(self.to_out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)
 
 

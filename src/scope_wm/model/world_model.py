@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scope_wm.background import BackgroundUpdate, Copy
+from scope_wm.hardware import without_autocast
 from scope_wm.model.predictor import Predictor
 from scope_wm.selector import EveryToken, Selector
 
@@ -96,7 +97,8 @@ class WorldModel(nn.Module):
         """Choose the foreground of a frame; `previous` is the frame before it."""
         visual, proprio, action = self.fuse.split(tokens)
         before = None if previous is None else self.fuse.split(previous)[0]
-        return self.selector(visual, proprio, action, before)
+        with without_autocast(tokens.device):  # rounded scores would tie
+            return self.selector(visual, proprio, action, before)
 
     def select_window(self, tokens: Float[Tensor, "B T N D"]) -> Int[Tensor, "B T K"]:
         """Choose the foreground of every frame of a window, each from its own tokens."""

@@ -16,7 +16,7 @@ from scope_wm.evaluate.run import SUMMARY, Run, read_run
 from scope_wm.files import read_object
 from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.directory import CONFIG, WEIGHTS
-from scope_wm.train.recorder import read_metrics
+from scope_wm.train.recorder import METRICS, read_metrics
 
 # In order.
 STAGES = ("data", "tokens", "teacher", "selector", "sparse-*", "refined-*", "decoder", "evaluate/*")
@@ -39,8 +39,8 @@ class TrainedStage:
 
     @property
     def steps(self) -> int:
-        """Return how many steps were made."""
-        return max(line["step"] for line in self.metrics)
+        """Return how many steps were made, as far as that was kept: a model that ships has no metrics."""
+        return max((line["step"] for line in self.metrics), default=0)
 
     @property
     def samples(self) -> int:
@@ -122,6 +122,6 @@ def _read(directory: Path) -> TrainedStage:
     return TrainedStage(
         name=directory.name,
         header=header,
-        metrics=read_metrics(directory),
+        metrics=read_metrics(directory) if (directory / METRICS).is_file() else [],
         parameters=sum(math.prod(shape) for shape in shapes),
     )

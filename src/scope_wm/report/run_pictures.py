@@ -48,8 +48,7 @@ def picture_jobs(
     jobs = []
     models = world_models(trained)
     sparse, dense = sparsest(models), next((name for name in models if is_dense(models[name])), None)
-    if trained:
-        metrics = {name: stage.metrics for name, stage in trained.items()}
+    if metrics := {name: stage.metrics for name, stage in trained.items() if stage.metrics}:
         jobs.append(Job("Learning curves", lambda: [Media(learning_curves(metrics), "image/png", CURVES)]))
     if (run / "data").is_dir():
         if {"teacher", "selector"} <= set(trained):

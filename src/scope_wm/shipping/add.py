@@ -31,7 +31,7 @@ from scope_wm.report.evaluated import COPY, DENSE, DISTILLED, FOREGROUND_DELTA, 
 from scope_wm.report.ours import described
 from scope_wm.report.run_directory import TrainedStage, trained_stages
 from scope_wm.shipping import card, record
-from scope_wm.shipping.record import Data, Record, Training
+from scope_wm.shipping.record import Data, Record, Training, read_record
 from scope_wm.shipping.results import results_of
 from scope_wm.tasks import TASKS
 from scope_wm.train.distill import HELD_OUT
@@ -147,7 +147,7 @@ def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Pat
         parameters=trained[stage].parameters,
         preset=preset_text(trained[stage].header),
         data=data_of(splits),
-        trainings=[training_of(part, splits, config) for part in chain],
+        trainings=[training_of(run, part, splits, config) for part in chain],
         recall=figures.get(f"recall_{kept}"),
         recall_by_chance=figures.get(f"chance_{kept}"),
         results=results_of(run, weights),
@@ -165,8 +165,13 @@ def data_of(splits: Splits) -> Data:
     )
 
 
-def training_of(stage: TrainedStage, splits: Splits, config: ModelConfig) -> Training:
-    """Return how long a stage was trained; the selector takes some windows and holds out some of those."""
+def training_of(run: Path, stage: TrainedStage, splits: Splits, config: ModelConfig) -> Training:
+    """Return how long a stage was trained; the selector takes some windows and holds out some of those.
+
+    A stage may be a model that ships, copied into the run to go on from: then its own record tells.
+    """
+    if (run / stage.name / record.FILE).is_file():
+        return next(one for one in read_record(run / stage.name).trainings if one.stage == stage.name)
     actions = int(stage.made["settings"].get("frames", config.history))
     windows = len(starts(splits.training, actions * config.frameskip))
     if stage.name == "selector":

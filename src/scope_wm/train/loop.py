@@ -78,8 +78,6 @@ class FitSettings:
     """samples of a step, over all processes together"""
     validations: int = 10
     """times that the held-out figures are computed, evenly spread"""
-    precision: Literal["no", "bf16"] = "no"
-    """mixed precision; no: float32"""
     seed: int = 0
     """what the first weights and the order of samples depend on"""
 
@@ -126,7 +124,7 @@ class Fit:
     def __call__(self) -> Mapping[str, float]:
         """Train from where it was left, fill the module with the best weights and return their figures."""
         settings, how = self.settings, self.settings.optimiser
-        # Precision is a setting of the training, not of the environment: it changes the result.
+        # The precision is the run's, not that of the environment: it is recorded.
         accelerator = Accelerator(cpu=self.run.device == "cpu", mixed_precision="no")
         trainable = [p for p in self.loss.to(accelerator.device).parameters() if p.requires_grad]
         stepper = optimiser_of(how, self.loss)
@@ -167,7 +165,7 @@ class Fit:
     ) -> tuple[float, float]:
         """Compute the gradient and clip it; return the loss over all processes, and the norm before."""
         device, settings = accelerator.device, self.settings
-        with torch.autocast(device.type, torch.bfloat16, settings.precision == "bf16"):
+        with torch.autocast(device.type, torch.bfloat16, self.run.precision == "bfloat16"):
             loss = forward(*(part.to(device) for part in batch))
         accelerator.backward(loss)
         norm = accelerator.clip_grad_norm_(trainable, settings.optimiser.clip or math.inf)

@@ -7,7 +7,8 @@
     checkpoint.safetensors   until the artifact is there: where the training is
 
 A finished directory of the same settings and inputs is left as it is. One that was made otherwise is refused.
-Versions and machine are those that began the stage; `resumed` has the others that went on with it, in order.
+Versions, machine and precision are those that began the stage; `resumed` has the others that went on with it,
+in order.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,9 +56,15 @@ class Recipe:
 
 
 def of_today(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return recorded settings with the option that is younger than some records: it had its default then."""
-    fit = settings.get("fit")
-    return settings if fit is None else settings | {"fit": fit | {"optimiser": ADAMW | fit["optimiser"]}}
+    """Return recorded settings as they would be recorded now.
+
+    The kind of optimiser is younger than some records, and had its default then. The precision, which once
+    was a setting, is of the run.
+    """
+    if (fit := settings.get("fit")) is None:
+        return settings
+    kept = {name: value for name, value in fit.items() if name != "precision"}
+    return settings | {"fit": kept | {"optimiser": ADAMW | fit["optimiser"]}}
 
 
 def is_finished(directory: Path, recipe: Recipe) -> bool:
@@ -105,7 +112,7 @@ def making(directory: Path, recipe: Recipe, run: RunSettings) -> Iterator[Work |
             if is_finished(directory, recipe):  # by another process, just now
                 raise UsageError(f"another process has just finished {directory}: nothing is left to do")
             sweep(directory)
-        made = record(directory, recipe, processes.device)
+        made = record(directory, recipe, processes.device, run.precision)
         if first:
             write_json(directory / UNFINISHED, made)
         processes.wait_for_everyone()
@@ -113,9 +120,9 @@ def making(directory: Path, recipe: Recipe, run: RunSettings) -> Iterator[Work |
         processes.wait_for_everyone()
 
 
-def record(directory: Path, recipe: Recipe, device: torch.device) -> dict[str, Any]:
+def record(directory: Path, recipe: Recipe, device: torch.device, precision: str) -> dict[str, Any]:
     """Return how a stage is made; one that others began keeps their record, with who goes on."""
-    here = {"versions": installed_versions(PACKAGES), "machine": machine(device)}
+    here = {"versions": installed_versions(PACKAGES), "machine": machine(device), "precision": precision}
     begun, _ = read_made(directory)
     if begun is None:
         return asdict(recipe) | here
