@@ -50,7 +50,7 @@ class TrainedStage:
     @property
     def seconds(self) -> float:
         """Return how long the steps took, validations included."""
-        return sum(line.get("seconds", 0.0) for line in self.metrics)
+        return float(sum(line.get("seconds", 0.0) for line in self.metrics))
 
 
 @dataclass(frozen=True, kw_only=True)
