@@ -79,7 +79,9 @@ def test_every_training_is_told_with_its_own_figures(tiny_run: Path, written: Pa
         figures = json.loads((tiny_run / name / "config.json").read_text())["made"]["figures"]
         made, judged = cells(report, name)
         assert made[1:3] == [samples, steps]
-        errors = [figures.get(f"{error}_of_copy") for error in ("one_step", "rollout", "background")]
+        errors = [
+            figures.get(f"{error}_of_copy") for error in ("one_step", "rollout", "background", "oracle")
+        ]
         assert judged == [k, *("" if error is None else f"{error:.3f}" for error in errors)]
     figures = json.loads((tiny_run / "selector" / "config.json").read_text())["made"]["figures"]
     assert f"{figures['recall_32']:.3f} of the teacher's top 32 (chance: 0.163)" in report

@@ -61,7 +61,7 @@ def test_predictor_and_background_are_trained_together(world: World, tmp_path: P
         before, after = (dict(getattr(m, part).named_parameters()) for m in (fresh, model))
         assert all(not torch.equal(before[name], after[name]) for name in before), part
     figures = read_header(tmp_path / "k20")[0]["made"]["figures"]
-    assert set(figures) >= {"one_step_of_copy", "rollout_of_copy", "background_of_copy"}
+    assert set(figures) >= {"one_step_of_copy", "rollout_of_copy", "background_of_copy", "oracle_of_copy"}
 
 
 def command(settings: TrainSparseSettings) -> list[str]:

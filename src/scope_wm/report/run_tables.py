@@ -12,11 +12,17 @@ from scope_wm.report.evaluated import preset_text
 from scope_wm.report.page import Block, Notes, Section, Table
 from scope_wm.report.run_directory import TrainedStage, gaps, is_finished, tokens_kept
 
-ERRORS = ("one_step", "rollout", "background")
+ERRORS = {
+    "one_step_of_copy": "one step",
+    "rollout_of_copy": "rollout",
+    "background_of_copy": "background",
+    "oracle_of_copy": "one step, oracle",
+}
 TIMES_NOTE = "Times of `data` are summed over processes; those of trainings count steps and validations."
 COPYING_NOTE = (
     "Each error is relative to that of copying the frame: below 1 is knowledge. The windows are of "
-    "validation episodes; weights that were chosen by rollouts were chosen in these very windows."
+    "validation episodes; weights that were chosen by rollouts were chosen in these very windows. The oracle "
+    "selects what mattered most to the dense model in that very step, which no planner can know."
 )
 SEEN_EPISODES = "in windows of training episodes that it was not distilled from"
 
@@ -73,7 +79,7 @@ def held_out(trained: dict[str, TrainedStage]) -> list[Block]:
     for stage in trained.values():
         figures = stage.made["figures"]
         if kept := tokens_kept(stage):
-            errors = [figures.get(f"{name}_of_copy") for name in ERRORS]
+            errors = [figures.get(name) for name in ERRORS]
             cells = ("" if error is None else f"{error:.3f}" for error in errors)
             models.append((stage.name, str(kept), *cells))
         elif stage.name == "selector":
@@ -81,7 +87,7 @@ def held_out(trained: dict[str, TrainedStage]) -> list[Block]:
         elif stage.name == "decoder":
             share = f"{figures['error_of_mean_frame']:.3f} of that of the mean frame"
             lines.append(f"decoder: PSNR {figures['PSNR']:.1f} dB, its error is {share}")
-    columns = ("model", "K", *(name.replace("_", " ") for name in ERRORS))
+    columns = ("model", "K", *ERRORS.values())
     blocks: list[Block] = [Table(columns, models), Notes([COPYING_NOTE])] if models else []
     return [*blocks, Notes(lines)] if lines else blocks
 

@@ -54,13 +54,18 @@ def export_targets(
         visual, proprio, actions = (
             part.to(device).float() for part in windows.batch(rows[first : first + batch].tolist())
         )
-        q = relevance(visual[:, :-1], partial(_loss, teacher, Window(visual, proprio, actions)))
+        q = targets(teacher, Window(visual, proprio, actions))
         yield RelevanceTargets(
             visual=visual[:, :-1].half().cpu(),
             proprio=teacher.fuse.proprio(proprio[:, :-1]).cpu(),
             action=teacher.fuse.action(actions).cpu(),
             q=q.cpu(),
         )
+
+
+def targets(teacher: WorldModel, window: Window) -> Float[Tensor, "B H N"]:
+    """Return how much each token of the input frames of windows matters to the teacher's loss."""
+    return relevance(window.visual[:, :-1], partial(_loss, teacher, window))
 
 
 def joined(parts: list[RelevanceTargets]) -> RelevanceTargets:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import torch
 
+from scope_wm.background import Ignored
 from scope_wm.model.architecture import BackgroundConfig, ModelConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.directory import read_kind
@@ -23,6 +24,7 @@ from scope_wm.train.distill import load_head
 from scope_wm.train.dynamics import Dynamics, Experience, SelectBy
 from scope_wm.train.finished import FinishedModel, open_teacher
 from scope_wm.train.loop import FitSettings, OptimiserSettings
+from scope_wm.train.oracle import oracle_figures
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
@@ -101,6 +103,8 @@ def train_sparse(settings: TrainSparseSettings) -> None:
         trained = sparse_model(settings, teacher, experience)
         training = Dynamics(trained=trained, experience=experience, select_by=settings.select_by)
         figures = training.fit(settings.fit, settings.run, settings.out)
+        if not isinstance(trained.world_model.background, Ignored):
+            figures |= oracle_figures(trained.world_model, teacher.load().world_model, experience.held_out)
         work.finish(figures, lambda made: trained.save_pretrained(settings.out, made=made))
 
 
