@@ -2,12 +2,13 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from scope_wm.elite_bank import BANK_SIZE, FIRST_STEP, LATER_STEPS, EliteBank
-from scope_wm.evaluate.settings import SearchSettings
-from scope_wm.planning.cem import cem
+from scope_wm.evaluate.settings import PlannerName, SearchSettings
+from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.search import Plan, standard_start
 
 B, L, A = 2, 3, 2
@@ -118,6 +119,17 @@ def test_the_bank_follows_its_problem() -> None:
     both = cem(two_valleys, start, generators(2, 3), LATER_STEPS, proposal=bank)
     one = cem(two_valleys, standard_start(1, L, A), generators(3), LATER_STEPS, proposal=alone)
     assert torch.equal(both.actions[1], one.actions[0])
+
+
+@pytest.mark.parametrize(("planner", "first"), [("cem", LATER_STEPS), ("eb-cem", FIRST_STEP)])
+def test_a_search_may_draw_less_often(planner: PlannerName, first: CEMSettings) -> None:
+    short = SearchSettings(planner=planner, iterations=3).step_planner()
+    start = standard_start(B, L, A)
+    found, _ = short(two_valleys, start, generators(0, 1), None)
+    plain = cem(two_valleys, start, generators(0, 1), replace(first, iterations=3))
+    assert torch.equal(found.actions, plain.actions)
+    usual = cem(two_valleys, start, generators(0, 1), first)
+    assert not torch.equal(found.actions, usual.actions)
 
 
 def test_with_no_share_for_the_bank_it_is_cem_with_another_first_step() -> None:

@@ -35,7 +35,12 @@ def exit_code(words: Sequence[str]) -> int:
         ("--model simulator --elites 0", "expected --elites of at least 1, got 0"),
         ("--model simulator --samples 5", "got 10 elites of 5 samples"),
         ("--model simulator --first-samples 0", "expected --first-samples of at least 2, got 0"),
-        ("--model simulator --planner icem --first-samples 9", "--first-samples are for cem and eb-cem"),
+        (
+            "--model simulator --planner icem --first-samples 9",
+            "--iterations are for cem and eb-cem, got icem",
+        ),
+        ("--model simulator --planner mppi --iterations 5", "are for cem and eb-cem, got mppi"),
+        ("--model simulator --planner cem --iterations 0", "expected --iterations of at least 1, got 0"),
         ("--model simulator --planner mppi --samples 5", "are for cem and eb-cem, got mppi"),
         ("--model simulator --planner gradient", "a simulator has no gradient"),
         ("--model simulator --planner cma-es", "cma-es"),

@@ -4,7 +4,7 @@ The groups are joined to one flat command line; a default that depends on the ta
 """
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -71,6 +71,8 @@ class SearchSettings:
     """how many of them are elites, likewise; None: 10"""
     first_samples: int | None = None
     """candidates at the first step, with elites in proportion; None: --samples, of eb-cem three times that"""
+    iterations: int | None = None
+    """times that cem and eb-cem draw candidates in a search; None: 10"""
     horizon: int = 5
     """world-model actions in a plan"""
     max_steps: int | None = None
@@ -84,7 +86,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
-        counts = ("samples", "elites", "horizon", "max_steps", "chunk")
+        counts = ("samples", "elites", "iterations", "horizon", "max_steps", "chunk")
         expect_at_least(self, dict.fromkeys(counts, 1) | {"first_samples": 2})
         if self.max_seconds is not None and not 0 < self.max_seconds < inf:
             raise UsageError(f"expected finite --max-seconds above 0, got {self.max_seconds}")
@@ -101,16 +103,18 @@ class SearchSettings:
 
     def step_planner(self) -> StepPlanner:
         """Return the planner, with other numbers of candidates if they were given."""
-        if self.samples is None and self.elites is None and self.first_samples is None:
+        if {self.samples, self.elites, self.first_samples, self.iterations} == {None}:
             return PLANNERS[self.planner]
         if self.planner not in ("cem", "eb-cem"):
             raise UsageError(
-                f"--samples, --elites and --first-samples are for cem and eb-cem, got {self.planner}"
+                "--samples, --elites, --first-samples and --iterations are for cem and eb-cem, "
+                f"got {self.planner}"
             )
         (wide, samples), elites = self.sample_counts, self.elites or LATER_STEPS.elites
+        iterations = self.iterations or LATER_STEPS.iterations
         try:
-            later = CEMSettings(samples=samples, elites=elites)
-            first = CEMSettings(samples=wide, elites=max(2, round(elites * wide / samples)))
+            later = CEMSettings(samples=samples, elites=elites, iterations=iterations)
+            first = replace(later, samples=wide, elites=max(2, round(elites * wide / samples)))
         except ValueError as error:
             raise UsageError(str(error)) from error
         if self.planner == "eb-cem":

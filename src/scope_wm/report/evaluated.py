@@ -181,6 +181,7 @@ class Evaluated:
         }
         usual |= {
             "elites": LATER_STEPS.elites,
+            "iterations": LATER_STEPS.iterations,
             "chunk": self._usual_chunk(),
             "max_steps": protocol_of(self.task).max_steps,
             "alpha": proprio_weight(self.task),
