@@ -10,8 +10,9 @@ from typing import Any
 import tyro
 
 from scope_wm.evaluate.run import Run, read_run
+from scope_wm.evaluate.summary import way_text
 
-COLUMNS = ("task", "solved", "95 % interval", "steps to success", "final distance", "samples")
+COLUMNS = ("task", "result", "95 % interval", "steps to success", "final distance", "samples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +46,23 @@ def table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def row(name: str, success: dict[str, Any] | None, summary: dict[str, Any] | None) -> tuple[str, ...]:
-    """Return the cells of a row; a part of a run has nothing but its success."""
-    solved = interval = steps = "-"
+    """Return the cells of a row; a part of a run has nothing but its success.
+
+    A task without a rule of success has the share of the way that was made as its result.
+    """
+    result = interval = steps = "-"
     if success is not None:
         low, high = (100 * end for end in success["interval"])
-        solved = f"{success['solved']} of {success['instances']}"
+        result = f"{success['solved']} of {success['instances']}"
         interval = f"{low:.1f} to {high:.1f} %"
+    elif summary is not None:
+        result = way_text(summary["way_made"])
     if summary is None:
-        return name, solved, interval, "", "", ""
+        return name, result, interval, "", "", ""
     if summary["mean_steps_to_success"] is not None:
         steps = f"{summary['mean_steps_to_success']:.2f}"
     distance, samples = summary["mean_final_distance"], summary["mean_samples"]
-    return name, solved, interval, steps, f"{distance:.3g}", f"{samples:.0f}"
+    return name, result, interval, steps, f"{distance:.3g}", f"{samples:.0f}"
 
 
 if __name__ == "__main__":
