@@ -91,17 +91,24 @@ class Evaluated:
         return self.run.summary["success"] is not None
 
     @property
-    def setup(self) -> Setup | None:
-        """Return what was evaluated; None if it is the simulator, or a model that is not known."""
-        if self.header is None:
+    def samples(self) -> tuple[int, int] | None:
+        """Return the candidates of an iteration at the first step and at later ones; None: not CEM."""
+        asked = self.settings
+        if asked["planner"] not in (CEM, EB_CEM):
             return None
-        selector, asked = self.header["model"]["selector"], self.settings
-        counts = SearchSettings(
+        return SearchSettings(
             planner=asked["planner"],
             samples=asked["samples"],
             elites=asked["elites"],
             first_samples=asked.get("first_samples"),
         ).sample_counts
+
+    @property
+    def setup(self) -> Setup | None:
+        """Return what was evaluated; None if it is the simulator, or a model that is not known."""
+        if self.header is None:
+            return None
+        selector, asked = self.header["model"]["selector"], self.settings
         return Setup(
             task=self.task,
             selector=selector["kind"],
@@ -109,7 +116,7 @@ class Evaluated:
             trained_k=selector["k"],
             k=asked["k"] or selector["k"],
             planner=asked["planner"],
-            samples=counts if asked["planner"] in (CEM, EB_CEM) else None,
+            samples=self.samples,
         )
 
     @property

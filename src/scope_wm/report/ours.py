@@ -168,7 +168,7 @@ def evaluation_row(ours: Ours, one: Evaluated) -> tuple[str, ...]:
         UNKNOWN if steps is None else f"{steps:.2f}",
         peak_memory(one),
         *made,
-        samples_text(setup),
+        samples_text(one),
         ours.made_with(one),
     )
 
@@ -183,9 +183,9 @@ def model_text(one: Evaluated) -> str:
     return f"K = {setup.k}" + ("" if setup.k == setup.trained_k else f", trained with {setup.trained_k}")
 
 
-def samples_text(setup: Setup | None) -> str:
+def samples_text(one: Evaluated) -> str:
     """Return the candidates of first and later steps."""
-    return "" if setup is None or setup.samples is None else "/".join(map(str, setup.samples))
+    return "" if one.samples is None else "/".join(map(str, one.samples))
 
 
 def plan_seconds(one: Evaluated) -> float:

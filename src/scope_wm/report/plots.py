@@ -138,7 +138,7 @@ def draw_planners(axes: Axes, shown: Shown) -> None:
     axes.plot(times, [height(one)[0] for _, one in points], color=GREY, linewidth=1)
     for number, ((setup, one), seconds) in enumerate(zip(points, times, strict=True)):
         draw_result(axes, seconds, one, "o", "C0", HIDDEN)
-        text = f"{setup.planner} {samples_text(setup)}".strip()
+        text = f"{setup.planner} {samples_text(one)}".strip()
         name(axes, seconds, one, text, number)
     axes.margins(x=0.25)
     axes.set_xlim(left=0)
