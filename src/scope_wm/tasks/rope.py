@@ -131,7 +131,7 @@ class Rope(gymnasium.Env[Observation, ArrayLike]):
         return table.transformed(_at_rest(), 1.0, rng.uniform(0.0, np.pi / 2), rng)
 
     def sample_problem(self, seed: int) -> Problem:
-        """Draw a start as data has them, after 0 to 19 pushes, and a straight rope as the goal."""
+        """Draw a start as data has them, after 0 to 19 aimed pushes, and a straight rope as the goal."""
         rng = problem_rng(seed)
         start = table.collected_state(Rope(), rng)
         return Problem(start=start, goal=self.sample_start(rng))
@@ -149,7 +149,7 @@ class Rope(gymnasium.Env[Observation, ArrayLike]):
         return False
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour whose every push aims through the rope."""
+        """Return a behaviour that pushes through the rope, and now and then anywhere."""
         return table.push_policy(rng)
 
 

@@ -43,6 +43,7 @@ CLEARANCE = 0.2  # of the policy's start from every particle
 AIM_RADIUS = 2.0  # around the median, where the policy picks a particle to push
 OVERSHOOT = (0.4, 1.0)  # how far past that particle it goes
 TRIES = 1000
+ANYWHERE = 0.5  # share of the data's pushes that are not aimed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +138,9 @@ def transformed(particles: Particles, scale: float, angle: float, rng: np.random
 
 
 def collected_state(task: Task, rng: np.random.Generator) -> State:
-    """Return a state from anywhere in an episode of collected data; the task is left in it."""
+    """Return a state from anywhere in an episode whose every push is aimed; the task is left in it."""
     task.set_state(task.sample_start(rng))
-    act = task.policy(rng)
+    act = aimed_pushes(rng)
     for _ in range(rng.integers(task.episode_length)):
         task.advance(act(task.state()))
     return task.state()
@@ -152,6 +153,21 @@ def chamfer(a: Particles, b: Float64[np.ndarray, "others 4"]) -> float:
 
 
 def push_policy(rng: np.random.Generator) -> Policy:
+    """Return a behaviour whose pushes are aimed, or go from anywhere to anywhere as those of planners do.
+
+    A model that has seen only pushes that hit takes those that miss for hits.
+    """
+    aimed = aimed_pushes(rng)
+
+    def act(state: State) -> Action:
+        if rng.random() < ANYWHERE:
+            return rng.uniform(-ACTION_LIMIT, ACTION_LIMIT)
+        return aimed(state)
+
+    return act
+
+
+def aimed_pushes(rng: np.random.Generator) -> Policy:
     """Return a behaviour that starts clear of everything and pushes through a particle near the median.
 
     Where a thousand tries give no such push within the limits, it pushes at random.
