@@ -125,9 +125,12 @@ def test_the_bank_follows_its_problem() -> None:
 def test_a_search_may_draw_less_often(planner: PlannerName, first: CEMSettings) -> None:
     short = SearchSettings(planner=planner, iterations=3).step_planner()
     start = standard_start(B, L, A)
-    found, _ = short(two_valleys, start, generators(0, 1), None)
+    found, bank = short(two_valleys, start, generators(0, 1), None)
     plain = cem(two_valleys, start, generators(0, 1), replace(first, iterations=3))
     assert torch.equal(found.actions, plain.actions)
+    seen: list[Plan] = []
+    short(two_valleys, start, generators(2, 3), bank, on_iteration=seen.append)
+    assert len(seen) == 3
     usual = cem(two_valleys, start, generators(0, 1), first)
     assert not torch.equal(found.actions, usual.actions)
 

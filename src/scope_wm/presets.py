@@ -90,7 +90,7 @@ def paper(task: str) -> Preset:
 
 def lite(task: str) -> Preset:
     """Return settings with which a laptop trains a task in an evening."""
-    # A block that turns as it is pushed takes longest to learn.
+    # The others have as many as Wall, until their errors ask for more.
     samples = 300_000 if task == "push_t" else 120_000
     return Preset(
         episodes={"wall": 800, "push_t": 1500}.get(task, 1000),

@@ -191,7 +191,7 @@ def relevance(
 
 def distillation_loss(logits: Float[Tensor, "*B N"], q: Float[Tensor, "*B N"]) -> Float[Tensor, ""]:
     """Return KL(q || softmax(logits)), summed over tokens and averaged over frames."""
-    return F.kl_div(logits.log_softmax(-1), q, reduction="none").sum(-1).mean()
+    return F.kl_div(logits.float().log_softmax(-1), q, reduction="none").sum(-1).mean()
 
 
 def recall(logits: Float[Tensor, "*B N"], q: Float[Tensor, "*B N"], k: int) -> float:

@@ -94,7 +94,18 @@ def test_refined_models_are_compared_with_refined_ones(
     assert (ours.made_with(one), ours.made_with(further)) == ("lite, machine 1", "lite, refined, machine 1")
 
 
-@pytest.mark.parametrize("unlike", [{"max_steps": 1}, {"horizon": 2}, {"max_seconds": 1.0}])
+def test_training_in_bfloat16_is_told(evaluated: Make, refined: Callable[[Evaluated], Evaluated]) -> None:
+    one = evaluated()
+    assert one.header is not None
+    one.header["made"] |= {"precision": "float32", "resumed": [{"precision": "bfloat16"}]}
+    assert Ours(found=[one]).made_with(one) == "lite, trained in bfloat16, machine 1"
+    further = refined(evaluated())
+    assert Ours(found=[further]).made_with(further) == "lite, refined, machine 1"
+
+
+@pytest.mark.parametrize(
+    "unlike", [{"max_steps": 1}, {"horizon": 2}, {"max_seconds": 1.0}, {"iterations": 5}]
+)
 def test_a_dense_model_on_other_terms_is_no_yardstick(evaluated: Make, unlike: dict[str, object]) -> None:
     usual, unusual = dense(evaluated), dense(evaluated, **unlike)
     for one, yardstick, other in (

@@ -145,8 +145,16 @@ def test_the_dense_model_stands_with_the_planner_that_it_had(evaluated: Make) ->
         ("selector", "motion", ("motion", "FDBU", "-")),
     ],
 )
-def test_an_ablation_is_known_by_its_model(evaluated: Make, part: str, kind: str, row: Row) -> None:
-    one = evaluated(solved=40)
+@pytest.mark.parametrize("further", [False, True])
+def test_an_ablation_is_known_by_its_model(
+    evaluated: Make,
+    refined: Callable[[Evaluated], Evaluated],
+    part: str,
+    kind: str,
+    row: Row,
+    further: bool,
+) -> None:
+    one = refined(evaluated(solved=40)) if further else evaluated(solved=40)
     assert one.header is not None
     one.header["model"][part]["kind"] = kind
     shown = tables(one)

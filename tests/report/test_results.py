@@ -8,9 +8,10 @@ from scope_wm.evaluate.run import comparable, read_config, read_run, run_config
 from scope_wm.evaluate.runner import Job, solve_instances
 from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings
 from scope_wm.evaluate.statistics import wilson
-from scope_wm.evaluate.summary import SIMULATOR_NOTE
+from scope_wm.evaluate.summary import SIMULATOR_NOTE, TABLE_NOTE
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.results import ResultsSettings, results
+from scope_wm.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "docs" / "results" / "simulator").iterdir())
@@ -56,6 +57,9 @@ def test_the_true_dynamics_bring_particles_most_of_the_way() -> None:
             for name in ("start_distance", "final_distance", "least_distance")
         )
         assert len(run.records) == 5
+        for record in run.records.values():
+            problem = TASKS[task]().sample_problem(record.seed)
+            assert record.start_distance == TASKS[task]().distance(problem.start, problem.goal)
         assert run.summary["way_made"] == pytest.approx((start - final) / (start - least))
         assert run.summary["way_made"] > 0.6
 
@@ -80,4 +84,5 @@ def test_the_committed_runs_are_small_and_name_no_place_of_a_machine() -> None:
     assert sum(file.stat().st_size for path in RUNS for file in path.iterdir()) < 200_000
     for path in RUNS:
         assert not Path(read_config(path)["settings"]["out"]).is_absolute()
-        assert json.loads((path / "summary.json").read_text())["notes"][0] == SIMULATOR_NOTE
+        notes = [SIMULATOR_NOTE, TABLE_NOTE] if path.name in SHAPED else [SIMULATOR_NOTE]
+        assert json.loads((path / "summary.json").read_text())["notes"] == notes

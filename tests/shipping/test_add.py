@@ -157,7 +157,7 @@ def test_of_a_long_evaluation_the_instances_of_the_protocol_are_told_too(mine: P
         [cell.strip() for cell in line.split("|")[1:]]
         for line in (tmp_path / "out" / "wall" / "faster" / "README.md").read_text().splitlines()
     ]
-    assert [cells[2:4] for cells in rows if "float32" in cells] == [
+    assert [cells[2:4] for cells in rows if cells[1:2] == ["float32"]] == [
         ["51", "3 of 51"],
         ["the first 50 of 51", "2 of 50"],
     ]
@@ -168,7 +168,7 @@ def test_machines_are_told_apart_row_by_row(added: Path) -> None:
     header, record = read_header(added / "wall" / "faster")[0], read_record(added / "wall" / "faster")
     (one,) = record.results
     text = card("wall/faster", header, replace(record, results=[one, replace(one, machine="Another")]))
-    rows = [line for line in text.splitlines() if "| float32 |" in line]
+    rows = [line for line in text.splitlines() if line.split(" | ")[1:2] == ["float32"]]
     assert [row.split("|")[-2].strip() for row in rows] == ["1", "2"]
     assert f"Machine 1: {one.machine}. Machine 2: Another." in text
 
@@ -238,6 +238,18 @@ def test_a_run_can_go_on_from_a_model_that_ships(mine: Path, tmp_path: Path) -> 
     assert [one.steps for one in first.trainings] == [20]
     report(ReportSettings(runs=(mine,), out=tmp_path / "report", videos=0))
     assert "Learning curves" not in (tmp_path / "report" / "report.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "stage"), [("dense", "teacher"), ("faster", "sparse-k32")])
+def test_a_refined_model_that_ships_is_not_taken_for_an_earlier_stage(
+    mine: Path, tmp_path: Path, name: str, stage: str
+) -> None:
+    add(AddSettings(run=mine, out=tmp_path / "first"))
+    for made in ("refined-dense", "refined-k98", "refined-k32", "sparse-k98", stage):
+        shutil.rmtree(mine / made)
+    shutil.copytree(tmp_path / "first" / "wall" / name, mine / stage)
+    with pytest.raises(UsageError, match=f"expected .*{stage}"):
+        add(AddSettings(run=mine, out=tmp_path / "second"))
 
 
 def test_a_run_that_was_refined_in_part_is_refused(mine: Path, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ class Attention(nn.Module):
         """Return what the queries find."""
         dropout = self.dropout if self.training else 0.0
         if q.device.type == "cpu":  # which attends to rounded numbers more slowly, twice so in the gradient
-            q, k, v = q.float(), k.float(), v.float()
+            exact = self.norm.weight.dtype
+            q, k, v = q.to(exact), k.to(exact), v.to(exact)
         with without_autocast(q.device):
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
         return F.dropout(self.to_out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training)

@@ -182,7 +182,8 @@ class Estimate:
         """Return the seconds of an evaluation whose problems need one step of control, or all."""
         kept = settings.model.k or kept_by(Path(settings.model.model))
         candidate = self.candidate(kept, settings.mpc.horizon)
-        once, each = (LATER_STEPS.iterations * samples for samples in settings.search.sample_counts)
+        times = settings.search.iterations or LATER_STEPS.iterations
+        once, each = (times * samples for samples in settings.search.sample_counts)
         share = settings.count * candidate / self.workers
         return share * once, share * (once + (settings.mpc.max_steps - 1) * each)
 

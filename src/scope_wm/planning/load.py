@@ -41,7 +41,7 @@ class ModelSettings:
     alpha: float | None = None
     """weight of proprio in the cost; None: 0 for point_maze, else 1"""
     precision: Literal["float32", "bfloat16", "int8"] = "float32"
-    """of products: bfloat16 helps on GPUs and with avx512_bf16; int8, for processors, rounds by chunks"""
+    """of products: bfloat16 helps on GPUs and with avx512_bf16; int8 is for processors"""
     compile: bool = False
     """compile the model, which takes a minute or two at the first search, and again for other sizes"""
 

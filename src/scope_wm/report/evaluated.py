@@ -125,6 +125,11 @@ class Evaluated:
         return self.header is not None and stage_of(self.header) == REFINE
 
     @property
+    def precisions(self) -> list[str]:
+        """Return what the model was trained in, as far as that is known."""
+        return [] if self.header is None else precisions(self.header.get("made", {}))
+
+    @property
     def preset(self) -> str:
         """Return the preset that the model has its sizes from, and say if it was trained otherwise."""
         if self.header is not None:
@@ -239,12 +244,19 @@ def preset_of(header: dict[str, Any]) -> str | None:
         return None
     preset, made = PRESETS[name](header["model"]["task"]), header.get("made", {})
     if stage_of(header) == REFINE:
-        if preset.refine is None or made["settings"] != to_json(preset.refine) | {"select_by": "rollout"}:
+        wanted = None if preset.refine is None else to_json(preset.refine) | {"select_by": "rollout"}
+        if of_today(made["settings"]) != wanted:
             return None
         made = made["before"] or {}
     fit = preset.teacher if header["model"]["selector"]["kind"] == DENSE else preset.sparse
     trained = {"select_by": "rollout"} | of_today(made.get("settings", {}))
     return name if (trained.get("fit"), trained["select_by"]) == (to_json(fit), "rollout") else None
+
+
+def precisions(made: dict[str, Any]) -> list[str]:
+    """Return what products were computed in while a stage was trained; old records tell none: float32."""
+    parts = [made, *made.get("resumed", [])]
+    return list(dict.fromkeys(part.get("precision", "float32") for part in parts))
 
 
 def stage_of(header: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.compare import compare_records, pair, times_compare
 from scope_wm.evaluate.summary import success_of, success_text
 from scope_wm.planning.load import SIMULATOR
@@ -39,7 +40,7 @@ NOTES = [
     "the share that was made of the way to about the nearest that can be reached, a ratio of means. Where "
     "more instances were evaluated than the paper's protocol has, its first ones come first, then all.",
     "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
-    "sizes, refined if the other is, with as many steps, as long plans and as much time.",
+    "sizes, refined if the other is, with as many steps and iterations, as long plans and as much time.",
     "Plan time: of all searches of a problem until it is solved or the steps are over, in the mean.",
     "Refined: trained further on what it imagines itself, which the paper does not do.",
     "Samples: candidates of an iteration at the first and at later steps of control.",
@@ -63,8 +64,9 @@ class Ours:
 
     def made_with(self, one: Evaluated) -> str:
         """Return preset and machine, and in what the evaluation differs from the paper's."""
-        refined = ["refined"] if one.is_refined else []
-        return ", ".join([self.preset_text(one), *refined, self.machine_text(one), *one.deviations()])
+        trained = ["refined"] if one.is_refined else []
+        trained += [f"trained in {kind}" for kind in one.precisions if kind != "float32"]
+        return ", ".join([self.preset_text(one), *trained, self.machine_text(one), *one.deviations()])
 
     def preset_text(self, one: Evaluated) -> str:
         """Return the preset; sizes that are no preset's are numbered, if there are several."""
@@ -121,8 +123,14 @@ def is_yardstick(yardstick: Evaluated, one: Evaluated) -> bool:
         yardstick.run.config["data_digest"] == one.run.config["data_digest"]
         and (yardstick.sizes, yardstick.is_refined) == (one.sizes, one.is_refined)
         and alike(yardstick, one, TERMS)
+        and iterations(yardstick) == iterations(one)
         and set(yardstick.deviations()) <= set(one.deviations())
     )
+
+
+def iterations(one: Evaluated) -> int:
+    """Return how often a search draws candidates."""
+    return one.settings.get("iterations") or LATER_STEPS.iterations
 
 
 def alike(first: Evaluated, other: Evaluated, names: Sequence[str]) -> bool:

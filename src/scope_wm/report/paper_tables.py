@@ -84,8 +84,9 @@ def paper_sections(ours: Ours) -> list[Section]:
         "All tasks": [REBUILT, cross_task(ours)],
         "Without one of the three parts, Push-T, K = 32": [components(ours)],
         "Selection and background, Push-T, K = 32": [
-            "Errors are those of held-out windows, relative to copying the frame. The oracle selects what "
-            "mattered most to the dense model in that very step, which no planner can know.",
+            "Errors are those of held-out windows, relative to copying the frame; of refined models, before "
+            "that. The oracle selects what mattered most to the dense model in that very step, which no "
+            "planner can know.",
             interaction(ours),
         ],
         "Model and planner, Push-T": [model_and_planner(ours)],
@@ -268,6 +269,7 @@ def percent(value: int | float | None) -> str:
 
 
 def held_out(one: Evaluated, name: str) -> str:
-    """Return a held-out figure that the model was recorded with."""
-    figures = (one.header or {}).get("made", {}).get("figures", {})
+    """Return a held-out figure that the model was recorded with, before refining if it was refined."""
+    made = (one.header or {}).get("made", {})
+    figures = (made.get("before") or made).get("figures", {})
     return f"{figures[name]:.3f}" if name in figures else UNKNOWN

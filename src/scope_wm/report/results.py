@@ -56,7 +56,9 @@ def row(name: str, success: dict[str, Any] | None, summary: dict[str, Any] | Non
         result = f"{success['solved']} of {success['instances']}"
         interval = f"{low:.1f} to {high:.1f} %"
     elif summary is not None:
+        low, high = summary["final_distance_interval"]
         result = way_text(summary["way_made"])
+        interval = f"distance {low:.3g} to {high:.3g}"
     if summary is None:
         return name, result, interval, "", "", ""
     if summary["mean_steps_to_success"] is not None:

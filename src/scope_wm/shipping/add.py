@@ -27,7 +27,14 @@ from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.planning.load import ModelSettings
 from scope_wm.records import to_json
-from scope_wm.report.evaluated import COPY, DENSE, DISTILLED, FOREGROUND_DELTA, preset_text
+from scope_wm.report.evaluated import (
+    COPY,
+    DENSE,
+    DISTILLED,
+    FOREGROUND_DELTA,
+    precisions,
+    preset_text,
+)
 from scope_wm.report.ours import described
 from scope_wm.report.run_directory import TrainedStage, trained_stages
 from scope_wm.shipping import card, record
@@ -112,7 +119,8 @@ def expect_shippable(run: Path, trained: dict[str, TrainedStage], name: str, sta
         raise UsageError(f"{run / stage}: expected selector, K and background {wanted}, got {found}")
     for after in (stage, *reversed(origins(stage))):
         for given, part in ORIGINS[after].items():
-            if part not in trained or trained[part].header["weights"] != trained[after].made["inputs"][given]:
+            taken = trained[after].made["inputs"].get(given)
+            if part not in trained or trained[part].header["weights"] != taken:
                 raise UsageError(f"expected {run} to hold the {part} that its {after} was made from")
     if eye != SHIPPED:
         raise UsageError(f"expected a model on the encoder that ships, {run / stage} is on {eye}")
@@ -171,7 +179,10 @@ def training_of(run: Path, stage: TrainedStage, splits: Splits, config: ModelCon
     A stage may be a model that ships, copied into the run to go on from: then its own record tells.
     """
     if (run / stage.name / record.FILE).is_file():
-        return next(one for one in read_record(run / stage.name).trainings if one.stage == stage.name)
+        last = read_record(run / stage.name).trainings[-1]
+        if last.stage != stage.name:
+            raise UsageError(f"expected {run / stage.name} to be a {stage.name}, it is a {last.stage}")
+        return last
     actions = int(stage.made["settings"].get("frames", config.history))
     windows = len(starts(splits.training, actions * config.frameskip))
     if stage.name == "selector":
@@ -185,4 +196,5 @@ def training_of(run: Path, stage: TrainedStage, splits: Splits, config: ModelCon
         steps=stage.steps,
         seconds=stage.seconds,
         machine=None if machine is None else described(machine),
+        precision=" then ".join(precisions(stage.made)),
     )

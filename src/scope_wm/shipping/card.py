@@ -5,7 +5,7 @@ from typing import Any
 
 from scope_wm.evaluate.settings import protocol_of
 from scope_wm.evaluate.statistics import wilson
-from scope_wm.evaluate.summary import TABLE_NOTE
+from scope_wm.evaluate.summary import TABLE_NOTE, way_text
 from scope_wm.report.results import table
 from scope_wm.shipping.record import Record, Result, Training
 from scope_wm.train.refine import STAGE as REFINE
@@ -87,7 +87,7 @@ def training_section(header: dict[str, Any], record: Record) -> str:
     made = header["made"]
     machines = "; ".join(dict.fromkeys(each.machine for each in record.trainings if each.machine))
     versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
-    columns = ("stage", "windows", "times each", "steps", "time")
+    columns = ("stage", "windows", "times each", "steps", "precision", "time")
     figures = {text: made["figures"][key] for key, text in ERRORS.items() if key in made["figures"]}
     chosen = CHOSEN[made["settings"].get("select_by", "rollout")]  # as it was before that was an option
     parts = [
@@ -113,7 +113,8 @@ def training_section(header: dict[str, Any], record: Record) -> str:
 def training_row(training: Training) -> tuple[str, ...]:
     """Return the cells of one stage."""
     each, time = training.samples / training.windows, timedelta(seconds=round(training.seconds))
-    return training.stage, f"{training.windows:,}", f"{each:.1f}", f"{training.steps:,}", str(time)
+    counts = f"{training.windows:,}", f"{each:.1f}", f"{training.steps:,}"
+    return training.stage, *counts, training.precision, str(time)
 
 
 def results_section(record: Record) -> str:
@@ -149,7 +150,7 @@ def results_section(record: Record) -> str:
 
 def result_row(result: Result, machine: int) -> tuple[str, ...]:
     """Return the cells of one evaluation."""
-    solved = interval = "-"
+    solved, interval = way_text(result.way_made) or "-", "-"
     if result.solved is not None:
         low, high = (100 * end for end in wilson(result.solved, result.instances))
         solved, interval = f"{result.solved} of {result.instances}", f"{low:.1f} to {high:.1f} %"

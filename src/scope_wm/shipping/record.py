@@ -34,6 +34,7 @@ class Training:
     steps: int
     seconds: float
     machine: str | None  # None: not recorded
+    precision: str = "float32"  # of products
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Result:
     plan_seconds: float
     weights: str  # float16: those that ship; float32: before they were rounded
     machine: str
+    way_made: float | None = None  # the share of the way to the goal, of tasks with a distance only
 
 
 @dataclass(frozen=True, kw_only=True)

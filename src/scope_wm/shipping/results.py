@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scope_wm.evaluate.summary import way_made
 from scope_wm.report.evaluated import SAMPLES, Evaluated, read_evaluations
 from scope_wm.report.ours import machine_of
 from scope_wm.shipping.record import Result
@@ -44,6 +45,7 @@ def result_of(one: Evaluated, weights: str, all_of: int) -> Result:
         plan_seconds=float(np.mean([record.plan_seconds for record in records])),
         weights=weights,
         machine=machine_of(one),
+        way_made=None if one.has_success else way_made(list(records)),
     )
 
 

@@ -123,9 +123,9 @@ class Granular(gymnasium.Env[Observation, ArrayLike]):
         return table.transformed(_at_rest(), 1.0, 0.0, rng)
 
     def sample_problem(self, seed: int) -> Problem:
-        """Draw a start after 0 to 19 aimed pushes, as data has, and as goal a shrunk, overlapping grid."""
+        """Draw a start after 0 to 19 aimed pushes, and as goal a shrunk grid, which overlaps."""
         rng = problem_rng(seed)
-        start = table.collected_state(Granular(), rng)
+        start = table.pushed_state(Granular(), rng)
         return Problem(start=start, goal=table.transformed(_at_rest(), rng.uniform(0.6, 0.9), 0.0, rng))
 
     def distance(self, state: State, goal: State) -> float:
@@ -150,7 +150,7 @@ class Granular(gymnasium.Env[Observation, ArrayLike]):
         return False
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour that pushes through pieces, and now and then anywhere."""
+        """Return a behaviour that pushes through pieces half of the time, and anywhere else."""
         return table.push_policy(rng)
 
 

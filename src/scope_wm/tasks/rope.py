@@ -131,9 +131,9 @@ class Rope(gymnasium.Env[Observation, ArrayLike]):
         return table.transformed(_at_rest(), 1.0, rng.uniform(0.0, np.pi / 2), rng)
 
     def sample_problem(self, seed: int) -> Problem:
-        """Draw a start as data has them, after 0 to 19 aimed pushes, and a straight rope as the goal."""
+        """Draw a start after 0 to 19 aimed pushes, and a straight rope as the goal."""
         rng = problem_rng(seed)
-        start = table.collected_state(Rope(), rng)
+        start = table.pushed_state(Rope(), rng)
         return Problem(start=start, goal=self.sample_start(rng))
 
     def distance(self, state: State, goal: State) -> float:
@@ -149,7 +149,7 @@ class Rope(gymnasium.Env[Observation, ArrayLike]):
         return False
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour that pushes through the rope, and now and then anywhere."""
+        """Return a behaviour that pushes through the rope half of the time, and anywhere else."""
         return table.push_policy(rng)
 
 

@@ -137,7 +137,7 @@ def transformed(particles: Particles, scale: float, angle: float, rng: np.random
     return moved.ravel()
 
 
-def collected_state(task: Task, rng: np.random.Generator) -> State:
+def pushed_state(task: Task, rng: np.random.Generator) -> State:
     """Return a state from anywhere in an episode whose every push is aimed; the task is left in it."""
     task.set_state(task.sample_start(rng))
     act = aimed_pushes(rng)
@@ -155,7 +155,7 @@ def chamfer(a: Particles, b: Float64[np.ndarray, "others 4"]) -> float:
 def push_policy(rng: np.random.Generator) -> Policy:
     """Return a behaviour whose pushes are aimed, or go from anywhere to anywhere as those of planners do.
 
-    A model that has seen only pushes that hit takes those that miss for hits.
+    So a model sees pushes that miss, too.
     """
     aimed = aimed_pushes(rng)
 

@@ -20,7 +20,7 @@ def oracle_figures(model: WorldModel, teacher: WorldModel, batches: list[Window]
     """Return the one-step error of held-out windows with the oracle's selection, relative to copying."""
     teacher.eval().requires_grad_(False)
     errors = torch.stack([torch.stack(oracle_errors(model, teacher, batch)) for batch in batches]).mean(0)
-    return {"oracle_of_copy": float(errors[0] / errors[1])}
+    return {"oracle_of_copy": float(errors[0] / errors[1])} if errors[1] > 0 else {}
 
 
 def oracle_errors(model: WorldModel, teacher: WorldModel, batch: Window) -> tuple[Tensor, Tensor]:

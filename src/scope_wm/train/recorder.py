@@ -28,7 +28,7 @@ METRICS = "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How a training is run; the result does not depend on it beyond rounding."""
+    """How a training is run; the result does not depend on it but for rounding, coarse in bfloat16."""
 
     device: Literal["auto", "cpu"] = "auto"
     """auto: the accelerator of this machine, if it has one"""

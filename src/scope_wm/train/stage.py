@@ -59,11 +59,11 @@ def of_today(settings: dict[str, Any]) -> dict[str, Any]:
     """Return recorded settings as they would be recorded now.
 
     The kind of optimiser is younger than some records, and had its default then. The precision, which once
-    was a setting, is of the run.
+    was a setting, is of the run; there, "no" was float32.
     """
     if (fit := settings.get("fit")) is None:
         return settings
-    kept = {name: value for name, value in fit.items() if name != "precision"}
+    kept = {name: value for name, value in fit.items() if (name, value) != ("precision", "no")}
     return settings | {"fit": kept | {"optimiser": ADAMW | fit["optimiser"]}}
 
 
