@@ -150,8 +150,8 @@ class Granular(gymnasium.Env[Observation, ArrayLike]):
         return False
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour that pushes through pieces half of the time, and anywhere else."""
-        return table.push_policy(rng)
+        """Return a behaviour whose every push aims through a piece; of others the board would hit most."""
+        return table.aimed_pushes(rng)
 
 
 def _outline(rng: np.random.Generator) -> Float64[np.ndarray, "10 2"]:

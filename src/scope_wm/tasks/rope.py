@@ -149,8 +149,8 @@ class Rope(gymnasium.Env[Observation, ArrayLike]):
         return False
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour that pushes through the rope half of the time, and anywhere else."""
-        return table.push_policy(rng)
+        """Return a behaviour half of whose pushes aim through the rope; many of the others miss it."""
+        return table.half_aimed_pushes(rng)
 
 
 def _at_rest() -> Particles:

@@ -43,7 +43,7 @@ CLEARANCE = 0.2  # of the policy's start from every particle
 AIM_RADIUS = 2.0  # around the median, where the policy picks a particle to push
 OVERSHOOT = (0.4, 1.0)  # how far past that particle it goes
 TRIES = 1000
-ANYWHERE = 0.5  # share of the data's pushes that are not aimed
+ANYWHERE = 0.5  # share of pushes that are not aimed, of the policy that mixes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,7 @@ def chamfer(a: Particles, b: Float64[np.ndarray, "others 4"]) -> float:
     return float(distance.min(axis=0).mean() + distance.min(axis=1).mean())
 
 
-def push_policy(rng: np.random.Generator) -> Policy:
+def half_aimed_pushes(rng: np.random.Generator) -> Policy:
     """Return a behaviour whose pushes are aimed, or go from anywhere to anywhere as those of planners do.
 
     So a model sees pushes that miss, too.
