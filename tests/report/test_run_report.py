@@ -149,8 +149,10 @@ def test_what_is_not_there_or_not_finished_is_said(tiny_run: Path, tmp_path: Pat
     page = write_report([run], tmp_path / "out")
     report = tables_of(page)
     assert "- `selector` is not finished.\n" in report
-    for name in ("sparse-*", "decoder", "evaluate/*"):
+    for name in ("sparse-*", "evaluate/*"):
         assert f"- `{name}` is not there.\n" in report
+    for optional in ("refined-", "decoder"):
+        assert optional not in report
     assert "`teacher`" not in report
     assert "The paper" not in report  # nothing was evaluated
     assert re.findall(r"<h3[^>]*>([^<]*)</h3>", page.read_text())[-1] == "Learning curves"
