@@ -2,8 +2,8 @@
 
     indices = top-K of the teacher's relevance in this very step, which depends on the frame to be predicted
 
-So it can be known of held-out windows only, never in planning. Beside the error with the model's own
-selection it tells what a better selector of the same targets could gain.
+So it can be known of held-out windows only, never in planning. It is no bound: a model was trained with its
+own selector, and may predict better with that.
 """
 
 import torch
