@@ -110,7 +110,7 @@ def lite(task: str) -> Preset:
             ),
         ),
         sparse=small_fit(samples=samples, batch=32),
-        refine=RefinePreset(fit=small_fit(samples=24_000, batch=16, lr=1e-3)),
+        refine=RefinePreset(fit=small_fit(samples=samples // 5, batch=16, lr=1e-3)),
         instances=protocol_of(task).instances,
     )
 

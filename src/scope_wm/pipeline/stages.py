@@ -69,6 +69,21 @@ class PipelineSettings:
         """Return the directory of the run."""
         return self.out or Path("runs") / f"{self.task}-{self.preset}"
 
+    @property
+    def data(self) -> Path:
+        """Return the directory of the episodes."""
+        return self.path / "data"
+
+    @property
+    def tokens(self) -> str:
+        """Return the directory of the episodes' tokens, or that they are made in the training loop."""
+        return ON_THE_FLY if self.on_the_fly else str(self.path / "tokens")
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Return the stages that every training sees."""
+        return ("data",) if self.on_the_fly else ("data", "tokens")
+
 
 Training = (
     TrainTeacherSettings
@@ -109,10 +124,12 @@ def stages(asked: PipelineSettings) -> list[Stage]:
 
 def data_stages(asked: PipelineSettings) -> list[Stage]:
     """Return the stages before training."""
-    preset, data = PRESETS[asked.preset](asked.task), asked.path / "data"
-    collected = CollectSettings(task=asked.task, episodes=preset.episodes, out=data, workers=asked.workers)
+    preset = PRESETS[asked.preset](asked.task)
+    collected = CollectSettings(
+        task=asked.task, episodes=preset.episodes, out=asked.data, workers=asked.workers
+    )
     encoded = EncodeSettings(
-        data=data,
+        data=asked.data,
         out=asked.path / "tokens",
         encoder=preset.encoder.source,
         device=asked.run.device,
@@ -139,12 +156,16 @@ def data_stages(asked: PipelineSettings) -> list[Stage]:
 
 def model_stages(asked: PipelineSettings) -> list[Stage]:
     """Return the stages that train."""
-    preset, run = PRESETS[asked.preset](asked.task), asked.path
-    data, tokens = run / "data", ON_THE_FLY if asked.on_the_fly else str(run / "tokens")
+    return [*paper_stages(asked), *refine_stages(asked), *decoder_stages(asked)]
+
+
+def paper_stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the trainings of the paper: the dense model, its selector, and the sparse models with it."""
+    preset, run, data, tokens = PRESETS[asked.preset](asked.task), asked.path, asked.data, asked.tokens
     dense = TrainTeacherSettings(
         data=data,
         tokens=tokens,
-        out=run / "teacher",
+        out=run / DENSE,
         encoder=preset.encoder.source,
         model=preset.model,
         fit=preset.teacher,
@@ -160,7 +181,6 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
         fit=preset.selector.fit,
         run=asked.run,
     )
-    models = sparse_models(preset, ablations=asked.ablations)
     sparse = [
         TrainSparseSettings(
             teacher=dense.out,
@@ -173,32 +193,48 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
             fit=preset.sparse,
             run=asked.run,
         )
-        for one in models
+        for one in sparse_models(preset, ablations=asked.ablations)
     ]
+    return [
+        training(dense, train_teacher, teacher_recipe, asked.seen),
+        training(distilled, train_selector, selector_recipe, (*asked.seen, DENSE)),
+        *(training(one, train_sparse, sparse_recipe, (*asked.seen, *origins(one))) for one in sparse),
+    ]
+
+
+def refine_stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the trainings of finished models on what they imagine, if the preset has any."""
+    preset, run = PRESETS[asked.preset](asked.task), asked.path
+    if preset.refine is None:
+        return []
+    sparse = sparse_models(preset, ablations=asked.ablations)
     further = [
         TrainRefineSettings(
             model=run / name,
-            data=data,
-            tokens=tokens,
+            data=asked.data,
+            tokens=asked.tokens,
             out=run / refined(name),
             frames=preset.refine.frames,
             fit=preset.refine.fit,
             run=asked.run,
         )
-        for name in (DENSE, *(one.name for one in models if one.imagines_frames))
-        if preset.refine
+        for name in (DENSE, *(one.name for one in sparse if one.imagines_frames))
     ]
+    return [training(one, train_refine, refine_recipe, (*asked.seen, one.model.name)) for one in further]
+
+
+def decoder_stages(asked: PipelineSettings) -> list[Stage]:
+    """Return the training of the decoder, if one is asked for."""
+    if not asked.decoder:
+        return []
     drawn = TrainDecoderSettings(
-        data=data, tokens=tokens, out=run / "decoder", encoder=preset.encoder.source, run=asked.run
+        data=asked.data,
+        tokens=asked.tokens,
+        out=asked.path / "decoder",
+        encoder=PRESETS[asked.preset](asked.task).encoder.source,
+        run=asked.run,
     )
-    seen = ("data",) if asked.on_the_fly else ("data", "tokens")
-    return [
-        training(dense, train_teacher, teacher_recipe, seen),
-        training(distilled, train_selector, selector_recipe, (*seen, "teacher")),
-        *(training(one, train_sparse, sparse_recipe, (*seen, *origins(one))) for one in sparse),
-        *(training(one, train_refine, refine_recipe, (*seen, one.model.name)) for one in further),
-        *([training(drawn, train_decoder, decoder_recipe, seen)] if asked.decoder else []),
-    ]
+    return [training(drawn, train_decoder, decoder_recipe, asked.seen)]
 
 
 def origins(settings: TrainSparseSettings) -> tuple[str, ...]:
