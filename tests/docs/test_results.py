@@ -7,6 +7,8 @@ import pytest
 
 from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.run import read_run
+from scope_wm.model import shipped
+from scope_wm.model.checkpoint import read_header
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.run_report import write_report
 
@@ -51,3 +53,16 @@ def test_an_evaluation_is_of_the_model_that_ships(path: Path) -> None:
     assert run.config["settings"]["out"] == str(path.relative_to(DOCS.parent))
     assert model.startswith(f"{task}/")
     assert run.config["model_digest"] == model_digest(ModelSettings(model=model), task)
+
+
+def test_the_guide_tells_what_refining_did() -> None:
+    text = " ".join((DOCS / "training.md").read_text().split())
+    for name, told in (
+        ("faster", "that K = 32 imagines fell from"),
+        ("dense", "that of the dense model from"),
+    ):
+        header, _ = read_header(shipped.FOLDER / "push_t" / name)
+        before, after = (
+            part["figures"]["last_of_copy"] for part in (header["made"]["before"], header["made"])
+        )
+        assert f"{told} {before:.3f} to {after:.3f}" in text

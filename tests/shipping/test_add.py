@@ -77,10 +77,11 @@ def test_rounding_changes_the_error_on_held_out_windows_by_less_than_a_hundredth
 
 def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> None:
     text = (added / "wall" / "faster" / "README.md").read_text()
-    figures = json.loads((run / "refined-k32" / "config.json").read_text())["made"]["figures"]
-    names = ("one_step", "rollout", "last", "background")
-    errors = " | ".join(f"{figures[f'{name}_of_copy']:.3f}" for name in names)
-    assert f"\n| {errors} |\n" in text
+    for stage in ("sparse-k32", "refined-k32"):
+        figures = json.loads((run / stage / "config.json").read_text())["made"]["figures"]
+        names = ("one_step", "rollout", "last", "background")
+        errors = " | ".join(f"{figures[f'{name}_of_copy']:.3f}" for name in names)
+        assert f"\n| {stage} | {errors} |\n" in text
     selector = json.loads((run / "selector" / "config.json").read_text())["made"]["figures"]
     assert f"{selector['recall_32']:.3f} of the 32 tokens" in text
     assert f"chance would find {32 / 196:.3f}" in text

@@ -88,7 +88,6 @@ def training_section(header: dict[str, Any], record: Record) -> str:
     machines = "; ".join(dict.fromkeys(each.machine for each in record.trainings if each.machine))
     versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
     columns = ("stage", "windows", "times each", "steps", "precision", "time")
-    figures = {text: made["figures"][key] for key, text in ERRORS.items() if key in made["figures"]}
     chosen = CHOSEN[made["settings"].get("select_by", "rollout")]  # as it was before that was an option
     parts = [
         "## Training",
@@ -97,7 +96,7 @@ def training_section(header: dict[str, Any], record: Record) -> str:
         f"Times count steps and validations. Machine: {machines or 'not recorded'}.",
         "Squared error in windows of the episodes to judge with, relative to that of copying the frame "
         f"(below 1 is knowledge). It is that of the weights in float32, before rounding. {chosen}",
-        table(tuple(figures), [tuple(f"{error:.3f}" for error in figures.values())]),
+        errors_table(made, record),
     ]
     if made["stage"] == REFINE:
         parts.append(REFINED)
@@ -108,6 +107,17 @@ def training_section(header: dict[str, Any], record: Record) -> str:
             f"model; chance would find {record.recall_by_chance:.3f}. {SEEN_EPISODES}"
         )
     return "\n\n".join(parts)
+
+
+def errors_table(made: dict[str, Any], record: Record) -> str:
+    """Return the held-out errors, of a refined model also those that it had before."""
+    known = [key for key in ERRORS if key in made["figures"]]
+    trainings = [made["before"], made] if made["stage"] == REFINE else [made]
+    rows = [
+        (training.stage, *(f"{each['figures'][key]:.3f}" for key in known))
+        for training, each in zip(record.trainings[-len(trainings) :], trainings, strict=True)
+    ]
+    return table(("after", *(ERRORS[key] for key in known)), rows)
 
 
 def training_row(training: Training) -> tuple[str, ...]:
