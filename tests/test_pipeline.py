@@ -8,7 +8,8 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.evaluate.run import read_run
-from scope_wm.pipeline.stages import PipelineSettings, stages
+from scope_wm.pipeline.settings import PipelineSettings
+from scope_wm.pipeline.stages import stages
 from scope_wm.types import UsageError
 
 TINY = ["run", "--task", "wall", "--preset", "tiny", "--run.device", "cpu"]

@@ -51,3 +51,7 @@ def test_the_lite_preset_is_for_a_laptop() -> None:
         preset = lite(task)
         assert (preset.encoder.source, preset.model.history, preset.selector.hidden) == ("student", 1, 64)
         assert preset.ks == (98, 32)
+        samples = 300_000 if task == "push_t" else 120_000
+        assert preset.teacher.max_samples == preset.sparse.max_samples == samples
+        assert preset.refine is not None
+        assert preset.refine.fit.max_samples == samples // 5

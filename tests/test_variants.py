@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from scope_wm.cli import main
-from scope_wm.pipeline.stages import PipelineSettings, stages
+from scope_wm.pipeline.settings import PipelineSettings
+from scope_wm.pipeline.stages import stages
 from scope_wm.pipeline.variants import SparseModel, Trial, planned_with, sparse_models, trials
 from scope_wm.presets import lite
 from scope_wm.report.evaluated import COPY, DENSE, NUM_TOKENS, Evaluated, Setup

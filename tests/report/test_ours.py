@@ -98,9 +98,17 @@ def test_training_in_bfloat16_is_told(evaluated: Make, refined: Callable[[Evalua
     one = evaluated()
     assert one.header is not None
     one.header["made"] |= {"precision": "float32", "resumed": [{"precision": "bfloat16"}]}
-    assert Ours(found=[one]).made_with(one) == "lite, trained in bfloat16, machine 1"
+    assert Ours(found=[one]).made_with(one) == "lite, trained in float32 and bfloat16, machine 1"
     further = refined(evaluated())
+    assert further.header is not None
     assert Ours(found=[further]).made_with(further) == "lite, refined, machine 1"
+    further.header["made"] |= {"precision": "bfloat16"}
+    assert (
+        Ours(found=[further]).made_with(further)
+        == "lite, refined, trained in float32 and bfloat16, machine 1"
+    )
+    further.header["made"]["before"] |= {"precision": "bfloat16"}
+    assert Ours(found=[further]).made_with(further) == "lite, refined, trained in bfloat16, machine 1"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from scope_wm.evaluate.runner import evaluate
 from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings
 from scope_wm.model import shipped
 from scope_wm.model.transformer import TransformerConfig
-from scope_wm.pipeline.stages import PipelineSettings, stages
+from scope_wm.pipeline.settings import PipelineSettings
+from scope_wm.pipeline.stages import stages
 from scope_wm.planning.load import ModelSettings
 from scope_wm.presets import PRESETS, Preset, RefinePreset, small_fit, tiny
 from scope_wm.shipping.add import AddSettings, add

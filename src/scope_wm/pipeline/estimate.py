@@ -26,8 +26,8 @@ from scope_wm.model.architecture import ModelConfig, build
 from scope_wm.model.decoder import Decoder, DecoderConfig
 from scope_wm.model.encoders import open_encoder
 from scope_wm.model.fast_rollout import last_imagined
-from scope_wm.pipeline.stages import PipelineSettings, Stage
-from scope_wm.presets import PRESETS
+from scope_wm.pipeline.settings import PipelineSettings
+from scope_wm.pipeline.stages import Stage
 from scope_wm.selector import RelevanceHead
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import episode_rng
@@ -92,7 +92,7 @@ class Estimate:
 
     def __init__(self, asked: PipelineSettings) -> None:
         self.asked = asked
-        self.preset = PRESETS[asked.preset](asked.task)
+        self.preset = asked.sizes
         self.task = find_task(asked.task)
         self.encoder = open_encoder(self.preset.encoder)
         self.workers = asked.workers or os.cpu_count() or 1

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from scope_wm.files import only_writer
 from scope_wm.pipeline.estimate import show_plan
-from scope_wm.pipeline.stages import PipelineSettings, Stage, stages
+from scope_wm.pipeline.settings import PipelineSettings
+from scope_wm.pipeline.stages import Stage, stages
 from scope_wm.report.run_report import run_summary, write_report
 from scope_wm.types import MadeOtherwise, UsageError
 

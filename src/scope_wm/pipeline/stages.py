@@ -10,80 +10,26 @@ Every stage is the command of that name with the settings of a preset.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from scope_wm.data.collect import CollectSettings, collect, is_collected
 from scope_wm.data.encode import EncodeSettings, encode, is_encoded
-from scope_wm.data.token_cache import ON_THE_FLY
 from scope_wm.evaluate.run import is_evaluated
 from scope_wm.evaluate.runner import evaluate
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.model.architecture import BackgroundConfig
+from scope_wm.pipeline.settings import PipelineSettings
 from scope_wm.pipeline.variants import DENSE, refined, sparse_models, trials
 from scope_wm.planning.load import ModelSettings
-from scope_wm.presets import PRESETS, PresetName
-from scope_wm.tasks import TaskName
 from scope_wm.train.decoder import TrainDecoderSettings, decoder_recipe, train_decoder
 from scope_wm.train.distill import TrainSelectorSettings, selector_recipe, train_selector
-from scope_wm.train.recorder import RunSettings
 from scope_wm.train.refine import TrainRefineSettings, refine_recipe, train_refine
 from scope_wm.train.sparse import WITHOUT_HEAD, TrainSparseSettings, sparse_recipe, train_sparse
 from scope_wm.train.stage import Recipe, is_finished
 from scope_wm.train.teacher import TrainTeacherSettings, teacher_recipe, train_teacher
-
-
-@dataclass(frozen=True, kw_only=True)
-class PipelineSettings:
-    """Make a planner for a task from nothing: data, dense and sparse models, evaluation, report.
-
-    After an interruption the same command goes on. What has changed since, and what depends on it, is made
-    again.
-
-    Example: scope-wm run --task wall --preset lite
-    """
-
-    task: TaskName
-    """what to do"""
-    preset: PresetName = "lite"
-    """paper: the paper's sizes, for GPUs; lite: for a laptop; tiny: minutes, to see that it works"""
-    out: Path | None = None
-    """directory of the run; None: runs/TASK-PRESET"""
-    on_the_fly: bool = False
-    """encode frames in the training loop instead of keeping their tokens on the disk"""
-    decoder: bool = False
-    """train a decoder too, which draws what models imagine"""
-    ablations: bool = False
-    """train and evaluate what the paper's other tables compare too: selections, backgrounds, planners, K"""
-    workers: int | None = None
-    """processes that collect, encode and evaluate; None: one for every core"""
-    dry_run: bool = False
-    """only tell what would be done, and how long it may take"""
-    run: RunSettings = field(default_factory=RunSettings)
-    """how to train"""
-
-    @property
-    def path(self) -> Path:
-        """Return the directory of the run."""
-        return self.out or Path("runs") / f"{self.task}-{self.preset}"
-
-    @property
-    def data(self) -> Path:
-        """Return the directory of the episodes."""
-        return self.path / "data"
-
-    @property
-    def tokens(self) -> str:
-        """Return the directory of the episodes' tokens, or that they are made in the training loop."""
-        return ON_THE_FLY if self.on_the_fly else str(self.path / "tokens")
-
-    @property
-    def seen(self) -> tuple[str, ...]:
-        """Return the stages that every training sees."""
-        return ("data",) if self.on_the_fly else ("data", "tokens")
-
 
 Training = (
     TrainTeacherSettings
@@ -124,7 +70,7 @@ def stages(asked: PipelineSettings) -> list[Stage]:
 
 def data_stages(asked: PipelineSettings) -> list[Stage]:
     """Return the stages before training."""
-    preset = PRESETS[asked.preset](asked.task)
+    preset = asked.sizes
     collected = CollectSettings(
         task=asked.task, episodes=preset.episodes, out=asked.data, workers=asked.workers
     )
@@ -161,7 +107,7 @@ def model_stages(asked: PipelineSettings) -> list[Stage]:
 
 def paper_stages(asked: PipelineSettings) -> list[Stage]:
     """Return the trainings of the paper: the dense model, its selector, and the sparse models with it."""
-    preset, run, data, tokens = PRESETS[asked.preset](asked.task), asked.path, asked.data, asked.tokens
+    preset, run, data, tokens = asked.sizes, asked.path, asked.data, asked.tokens
     dense = TrainTeacherSettings(
         data=data,
         tokens=tokens,
@@ -196,15 +142,15 @@ def paper_stages(asked: PipelineSettings) -> list[Stage]:
         for one in sparse_models(preset, ablations=asked.ablations)
     ]
     return [
-        training(dense, train_teacher, teacher_recipe, asked.seen),
-        training(distilled, train_selector, selector_recipe, (*asked.seen, DENSE)),
-        *(training(one, train_sparse, sparse_recipe, (*asked.seen, *origins(one))) for one in sparse),
+        training(dense, train_teacher, teacher_recipe, asked.inputs),
+        training(distilled, train_selector, selector_recipe, (*asked.inputs, DENSE)),
+        *(training(one, train_sparse, sparse_recipe, (*asked.inputs, *origins(one))) for one in sparse),
     ]
 
 
 def refine_stages(asked: PipelineSettings) -> list[Stage]:
     """Return the trainings of finished models on what they imagine, if the preset has any."""
-    preset, run = PRESETS[asked.preset](asked.task), asked.path
+    preset, run = asked.sizes, asked.path
     if preset.refine is None:
         return []
     sparse = sparse_models(preset, ablations=asked.ablations)
@@ -220,7 +166,7 @@ def refine_stages(asked: PipelineSettings) -> list[Stage]:
         )
         for name in (DENSE, *(one.name for one in sparse if one.imagines_frames))
     ]
-    return [training(one, train_refine, refine_recipe, (*asked.seen, one.model.name)) for one in further]
+    return [training(one, train_refine, refine_recipe, (*asked.inputs, one.model.name)) for one in further]
 
 
 def decoder_stages(asked: PipelineSettings) -> list[Stage]:
@@ -231,16 +177,16 @@ def decoder_stages(asked: PipelineSettings) -> list[Stage]:
         data=asked.data,
         tokens=asked.tokens,
         out=asked.path / "decoder",
-        encoder=PRESETS[asked.preset](asked.task).encoder.source,
+        encoder=asked.sizes.encoder.source,
         run=asked.run,
     )
-    return [training(drawn, train_decoder, decoder_recipe, asked.seen)]
+    return [training(drawn, train_decoder, decoder_recipe, asked.inputs)]
 
 
 def origins(settings: TrainSparseSettings) -> tuple[str, ...]:
     """Return the trained stages that a sparse model is made from."""
     chosen = Path(settings.selector).name
-    return ("teacher",) if chosen in WITHOUT_HEAD else ("teacher", chosen)
+    return (DENSE,) if chosen in WITHOUT_HEAD else (DENSE, chosen)
 
 
 def training(
@@ -258,7 +204,7 @@ def training(
 
 def evaluations(asked: PipelineSettings) -> list[Stage]:
     """Return the evaluation of every model."""
-    preset, run = PRESETS[asked.preset](asked.task), asked.path
+    preset, run = asked.sizes, asked.path
     made = []
     for trial in trials(preset, ablations=asked.ablations):
         model = ModelSettings(

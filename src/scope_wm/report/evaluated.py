@@ -127,7 +127,11 @@ class Evaluated:
     @property
     def precisions(self) -> list[str]:
         """Return what the model was trained in, as far as that is known."""
-        return [] if self.header is None else precisions(self.header.get("made", {}))
+        if self.header is None:
+            return []
+        made = self.header.get("made", {})
+        kinds = [*precisions(made.get("before") or made), *precisions(made)]
+        return list(dict.fromkeys(kinds))
 
     @property
     def preset(self) -> str:

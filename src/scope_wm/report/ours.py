@@ -65,7 +65,8 @@ class Ours:
     def made_with(self, one: Evaluated) -> str:
         """Return preset and machine, and in what the evaluation differs from the paper's."""
         trained = ["refined"] if one.is_refined else []
-        trained += [f"trained in {kind}" for kind in one.precisions if kind != "float32"]
+        if any(kind != "float32" for kind in one.precisions):
+            trained.append(f"trained in {' and '.join(one.precisions)}")
         return ", ".join([self.preset_text(one), *trained, self.machine_text(one), *one.deviations()])
 
     def preset_text(self, one: Evaluated) -> str:

@@ -112,10 +112,11 @@ def training_section(header: dict[str, Any], record: Record) -> str:
 def errors_table(made: dict[str, Any], record: Record) -> str:
     """Return the held-out errors, of a refined model also those that it had before."""
     known = [key for key in ERRORS if key in made["figures"]]
-    trainings = [made["before"], made] if made["stage"] == REFINE else [made]
+    told = [made["before"], made] if made["stage"] == REFINE else [made]
+    stages = [training.stage for training in record.trainings[-len(told) :]]
     rows = [
-        (training.stage, *(f"{each['figures'][key]:.3f}" for key in known))
-        for training, each in zip(record.trainings[-len(trainings) :], trainings, strict=True)
+        (stage, *(f"{part['figures'][key]:.3f}" for key in known))
+        for stage, part in zip(stages, told, strict=True)
     ]
     return table(("after", *(ERRORS[key] for key in known)), rows)
 
