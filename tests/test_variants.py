@@ -75,6 +75,19 @@ def test_a_run_without_ablations_has_the_methods_models_only() -> None:
     assert len([name for name in plain if name.startswith("evaluate")]) == 5
 
 
+def test_a_run_may_encode_in_the_loop_draw_and_not_refine() -> None:
+    asked = PipelineSettings(task="wall", preset="paper", on_the_fly=True, decoder=True)
+    after = {stage.name: stage.after for stage in stages(asked) if not stage.name.startswith("evaluate")}
+    assert after == {
+        "data": (),
+        "teacher": ("data",),
+        "selector": ("data", "teacher"),
+        "sparse-k98": ("data", "teacher", "selector"),
+        "sparse-k32": ("data", "teacher", "selector"),
+        "decoder": ("data",),
+    }
+
+
 def test_a_dry_run_tells_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--task", "wall", "--preset", "tiny", "--ablations", "--dry-run"]) == 0
     told = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The page of results is made from the evaluations that are kept, and those are of the models that ship."""
+"""What the pages tell of results is what the kept evaluations and the models that ship amount to."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ from scope_wm.model import shipped
 from scope_wm.model.checkpoint import read_header
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.run_report import write_report
+from scope_wm.shipping.record import read_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
@@ -53,6 +54,10 @@ def test_an_evaluation_is_of_the_model_that_ships(path: Path) -> None:
     assert run.config["settings"]["out"] == str(path.relative_to(DOCS.parent))
     assert model.startswith(f"{task}/")
     assert run.config["model_digest"] == model_digest(ModelSettings(model=model), task)
+    told = read_record(shipped.FOLDER / model).results
+    assert run.config["settings"]["planner"] in [
+        result.planner for result in told if result.all_of == len(run.records)
+    ]
 
 
 def test_the_guide_tells_what_refining_did() -> None:

@@ -118,6 +118,15 @@ def test_the_record_counts_windows_and_steps_of_every_training(run: Path, added:
     assert teacher.seconds == pytest.approx(sum(line.get("seconds", 0.0) for line in lines))
 
 
+def test_evaluations_may_lie_elsewhere(mine: Path, added: Path, tmp_path: Path) -> None:
+    (mine / "evaluate").rename(tmp_path / "kept")
+    add(AddSettings(run=mine, out=tmp_path / "shipped", evaluations=tmp_path / "kept"))
+    (result,) = read_record(tmp_path / "shipped" / "wall" / "faster").results
+    assert [result] == read_record(added / "wall" / "faster").results
+    with pytest.raises(UsageError, match="expected --evaluations to be a directory"):
+        AddSettings(run=mine, evaluations=tmp_path / "none")
+
+
 def test_a_model_without_evaluations_has_none_in_its_card(added: Path) -> None:
     text = (added / "wall" / "dense" / "README.md").read_text()
     assert "It has not been evaluated." in text

@@ -68,7 +68,7 @@ KEPT = {"fast": 98, "faster": 32}
 class AddSettings:
     """Add the models of a finished run to those that ship with the package, each with its card.
 
-    Evaluations in the run are recognised by the hash of their model: those of the run's models, and those of
+    Evaluations are recognised by the hash of their model: those of the run's models, and those of
     the added ones. After a new evaluation the same command brings the cards up to date.
 
     Example: scope-wm models add runs/wall-lite
@@ -78,6 +78,18 @@ class AddSettings:
     """directory of the run"""
     out: Path | None = None
     """directory for TASK/NAME; None: that of the package itself"""
+    evaluations: Path | None = None
+    """directory of evaluations; None: those in the run"""
+
+    def __post_init__(self) -> None:
+        """Refuse evaluations that are not there."""
+        if self.evaluations is not None and not self.evaluations.is_dir():
+            raise UsageError(f"expected --evaluations to be a directory, got {self.evaluations}")
+
+    @property
+    def evaluated(self) -> list[Path]:
+        """Return the run that has the evaluations, or every evaluation by itself."""
+        return [self.run] if self.evaluations is None else sorted(self.evaluations.iterdir())
 
 
 def add(settings: AddSettings) -> None:
@@ -101,7 +113,7 @@ def add(settings: AddSettings) -> None:
         made.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=made.parent) as temporary:
             ready = Path(temporary) / name
-            write(run, trained, stage, f"{config.task}/{name}", ready)
+            write(settings, trained, stage, f"{config.task}/{name}", ready)
             if made.is_dir():
                 shutil.rmtree(made)
             ready.rename(made)
@@ -131,18 +143,19 @@ def origins(stage: str) -> list[str]:
     return [name for part in ORIGINS[stage].values() for name in (*origins(part), part)]
 
 
-def write(run: Path, trained: dict[str, TrainedStage], stage: str, name: str, out: Path) -> None:
+def write(settings: AddSettings, trained: dict[str, TrainedStage], stage: str, name: str, out: Path) -> None:
     """Write the directory of a shipped model."""
-    model, made = TrainedModel.from_pretrained(run / stage), trained[stage].made
+    model, made = TrainedModel.from_pretrained(settings.run / stage), trained[stage].made
     model.save_pretrained(out, torch.float16, made=made)
-    known = gather(run, trained, stage, out)
+    known = gather(settings, trained, stage, out)
     header, _ = read_header(out)
     write_json(out / record.FILE, to_json(known))
     write_file(out / card.FILE, card.card(name, header, known).encode())
 
 
-def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Path) -> Record:
+def gather(settings: AddSettings, trained: dict[str, TrainedStage], stage: str, rounded: Path) -> Record:
     """Return what the run has recorded of a model, which is `rounded` to half precision elsewhere."""
+    run = settings.run
     _, config = read_header(run / stage)
     splits, kept = open_splits(run / "data"), config.selector.k
     chain = [trained[part] for part in (*origins(stage), stage)]
@@ -158,7 +171,7 @@ def gather(run: Path, trained: dict[str, TrainedStage], stage: str, rounded: Pat
         trainings=[training_of(run, part, splits, config) for part in chain],
         recall=figures.get(f"recall_{kept}"),
         recall_by_chance=figures.get(f"chance_{kept}"),
-        results=results_of(run, weights),
+        results=results_of(settings.evaluated, weights),
     )
 
 

@@ -1,6 +1,6 @@
-"""The evaluations of a model in a run, as its card tells them."""
+"""The evaluations of a model, as its card tells them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,14 @@ from scope_wm.report.ours import machine_of
 from scope_wm.shipping.record import Result
 
 
-def results_of(run: Path, weights: Mapping[str, str]) -> list[Result]:
+def results_of(runs: Sequence[Path], weights: Mapping[str, str]) -> list[Result]:
     """Return the evaluations of a model, which is known by its hash, whatever directory they name.
 
     `weights` tells for every hash whether it is of the rounded weights. An evaluation that is longer than the
     protocol asks for is told twice: all of it, and the instances of the protocol.
     """
     results = []
-    for one in read_evaluations([run]):
+    for one in read_evaluations(runs):
         if kind := weights.get(one.run.config["model_digest"]):
             told = {len(part.run.records): part for part in (one, one.protocol)}
             results += [result_of(part, kind, all_of=len(one.run.records)) for part in told.values()]
