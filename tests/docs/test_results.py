@@ -71,3 +71,6 @@ def test_the_guide_tells_what_refining_did() -> None:
             part["figures"]["last_of_copy"] for part in (header["made"]["before"], header["made"])
         )
         assert f"{told} {before:.3f} to {after:.3f}" in text
+    made = read_header(shipped.FOLDER / "point_maze" / "faster")[0]["made"]
+    before, after = (part["figures"]["one_step_of_copy"] for part in (made["before"], made))
+    assert f"there K = 32 has an error of {after:.3f} after {before:.3f}" in text
