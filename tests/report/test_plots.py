@@ -1,5 +1,6 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,8 +14,11 @@ from scope_wm.report.plots import (
     draw_planners,
     draw_time,
     groups,
+    height,
     is_method,
     is_usual,
+    on_common_instances,
+    plot,
     plots,
 )
 
@@ -30,10 +34,6 @@ def drawn(draw: Callable[[Axes, Shown], None], *found: Evaluated) -> Axes:
     axes = Figure().subplots()
     draw(axes, shown(*found))
     return axes
-
-
-def names(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.texts]
 
 
 def legend(axes: Axes) -> list[str]:
@@ -113,8 +113,7 @@ def test_points_are_where_their_evaluations_are(evaluated: Make) -> None:
     axes = drawn(draw_time, *three(evaluated))
     points = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"}
     assert points == {(10.0, 100.0), (2.0, 80.0), (3.0, 90.0)}
-    assert names(axes) == ["K = 32", "K = 32", "dense"]
-    assert legend(axes) == ["cem", "eb-cem"]
+    assert legend(axes) == ["K = 32, cem", "K = 32, eb-cem", "dense, cem"]
     low, high = axes.get_xlim()
     assert (low, high > 10) == (0, True)
 
@@ -135,4 +134,16 @@ def test_planners_form_one_curve_by_their_time(evaluated: Make) -> None:
     ]
     axes = drawn(draw_planners, *found)
     np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[1, 80], [4, 60]])
-    assert names(axes) == ["cem 200/200", "icem"]
+    assert legend(axes) == ["cem 200/200", "icem"]
+
+
+def test_a_plot_compares_on_the_instances_that_all_have(evaluated: Make) -> None:
+    long, short = evaluated(k=98, solved=45, seconds=4.0), evaluated(k=32, solved=40)
+    first = {i: record for i, record in short.run.records.items() if i < 10}
+    part = replace(short, run=replace(short.run, records=first))
+    cut = [one for _, one in on_common_instances(shown(long, part))]
+    assert [list(one.run.records) for one in cut] == [list(range(10))] * 2
+    kept = [long.run.records[i] for i in range(10)]
+    assert height(cut[0])[0] == 10 * sum(record.success for record in kept)
+    (media,) = plot("two", shown(long, part), draw_time)
+    assert media.content != plot("two", shown(long, short), draw_time)[0].content

@@ -5,6 +5,7 @@ They are SVG with dark lines on white, readable at the width of a phone. Bars ar
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,7 +18,6 @@ from scope_wm.report.paper_tables import PAPER, PUSH_T
 
 SIZE = (5.2, 3.6)  # inches
 FONT_SIZE = 10.5
-LINE = 12  # from one line of text to the next, in points
 SALT = "scope-wm"  # of the names inside a file: the same plot is the same file
 PLANNER_STYLES = {CEM: ("o", "C0"), EB_CEM: ("s", "C1")}
 GREY = "0.55"
@@ -70,22 +70,34 @@ def is_usual(setup: Setup) -> bool:
 
 
 def plot(caption: str, shown: Shown, draw: Draw) -> list[Media]:
-    """Draw one plot, if there is more than one point."""
+    """Draw one plot, if there is more than one point, on the instances that all of them have."""
     if len(shown) < 2:
         return []
-    has_success = shown[0][1].has_success
+    shown = on_common_instances(shown)
+    first = shown[0][1]
     with matplotlib.rc_context({"svg.hashsalt": SALT, "font.size": FONT_SIZE}):
         figure = Figure(figsize=SIZE, layout="constrained")
         axes = figure.subplots()
         draw(axes, shown)
-        axes.set_ylabel("solved (%)" if has_success else "final distance")
-        if has_success:
+        count = len(first.run.records)
+        axes.set_ylabel(f"solved of {count} (%)" if first.has_success else f"final distance, mean of {count}")
+        if first.has_success:
             axes.set_ylim(-4, 104)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="0.92")
+        figure.legend(frameon=False, loc="outside lower center", ncols=2)
         content = io.BytesIO()
         figure.savefig(content, format="svg", metadata={"Date": None})
     return [Media(content.getvalue(), "image/svg+xml", caption)]
+
+
+def on_common_instances(shown: Shown) -> Shown:
+    """Leave out instances that were not evaluated everywhere: some problems are harder than others."""
+    common = set.intersection(*(set(one.run.records) for _, one in shown))
+    return [
+        (setup, replace(one, run=replace(one.run, records={i: one.run.records[i] for i in sorted(common)})))
+        for setup, one in shown
+    ]
 
 
 def draw_time(axes: Axes, shown: Shown) -> None:
@@ -101,17 +113,12 @@ def draw_memory(axes: Axes, shown: Shown) -> None:
 
 
 def draw_points(axes: Axes, shown: Shown, place: Callable[[Evaluated], float]) -> None:
-    """Draw a named point for every evaluation; its mark tells the planner."""
-    seen = set[str]()
-    for number, (setup, one) in enumerate(sorted(shown, key=lambda entry: place(entry[1]))):
-        marker, colour = PLANNER_STYLES[setup.planner]
-        label = HIDDEN if setup.planner in seen else setup.planner
-        seen.add(setup.planner)
-        draw_result(axes, place(one), one, marker, colour, label)
-        name(axes, place(one), one, model_text(one), number)
+    """Draw a point for every evaluation; the mark tells the planner."""
+    for setup, one in sorted(shown, key=lambda entry: place(entry[1])):
+        marker, _ = PLANNER_STYLES[setup.planner]
+        draw_result(axes, place(one), one, marker, None, f"{model_text(one)}, {setup.planner}")
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
-    axes.legend(frameon=False, loc="best")
 
 
 def draw_budget(axes: Axes, shown: Shown) -> None:
@@ -128,7 +135,6 @@ def draw_budget(axes: Axes, shown: Shown) -> None:
         axes.plot(ks, solved, "D:", color=GREY, markerfacecolor="none", label="paper, its own models")
     axes.set_xlim(0, NUM_TOKENS + 10)
     axes.set_xlabel("tokens kept, K")
-    axes.legend(frameon=False, loc="best")
 
 
 def draw_planners(axes: Axes, shown: Shown) -> None:
@@ -136,28 +142,18 @@ def draw_planners(axes: Axes, shown: Shown) -> None:
     points = sorted(shown, key=lambda pair: plan_seconds(pair[1]))
     times = [plan_seconds(one) for _, one in points]
     axes.plot(times, [height(one)[0] for _, one in points], color=GREY, linewidth=1)
-    for number, ((setup, one), seconds) in enumerate(zip(points, times, strict=True)):
-        draw_result(axes, seconds, one, "o", "C0", HIDDEN)
-        text = f"{setup.planner} {samples_text(one)}".strip()
-        name(axes, seconds, one, text, number)
-    axes.margins(x=0.25)
+    for (setup, one), seconds in zip(points, times, strict=True):
+        draw_result(axes, seconds, one, "o", None, f"{setup.planner} {samples_text(one)}".strip())
+    axes.margins(x=0.2)
     axes.set_xlim(left=0)
     axes.set_xlabel("plan time of an instance (s)")
 
 
-def draw_result(axes: Axes, x: float, one: Evaluated, marker: str, colour: str, label: str) -> None:
-    """Draw one result with its interval."""
+def draw_result(axes: Axes, x: float, one: Evaluated, marker: str, colour: str | None, label: str) -> None:
+    """Draw one result with its interval; without a colour in the next one that is free."""
     level, low, high = height(one)
     reach = [[level - low], [high - level]]
     axes.errorbar([x], [level], reach, fmt=marker, color=colour, label=label, capsize=3, linewidth=1)
-
-
-def name(axes: Axes, x: float, one: Evaluated, text: str, number: int) -> None:
-    """Write beside a point what it is, towards the middle; neighbours keep out of each other's way."""
-    level = height(one)[0]
-    away = LINE * (1 + number % 3)
-    offset = (5, -away if one.has_success and level > 50 else away - LINE // 2)
-    axes.annotate(text, (x, level), offset, textcoords="offset points", fontsize="small")
 
 
 def height(one: Evaluated) -> tuple[float, float, float]:
