@@ -30,7 +30,8 @@ docs: setup
 # docs/results.md and its plots, from the evaluations that are kept in docs/results
 results: setup
 	rm -rf build/results docs/plots
-	$(BIN)/scope-wm report docs/results/simulator/* docs/results/lite/*/* --out build/results --videos 0
+	$(BIN)/scope-wm report docs/results/simulator/* docs/results/lite/*/* $(wildcard docs/results/ablations/*/*) \
+		--out build/results --videos 0
 	cp build/results/report.md docs/results.md
 	cp -r build/results/plots docs/plots
 

@@ -1,26 +1,32 @@
 """What the pages tell of results is what the kept evaluations and the models that ship amount to."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scope_wm.evaluate.models import model_digest
-from scope_wm.evaluate.run import read_run
+from scope_wm.evaluate.run import read_config, read_run
+from scope_wm.evaluate.settings import protocol_of
 from scope_wm.model import shipped
 from scope_wm.model.checkpoint import read_header
+from scope_wm.pipeline.variants import trials
 from scope_wm.planning.load import ModelSettings
+from scope_wm.presets import lite
 from scope_wm.report.run_report import write_report
+from scope_wm.shipping.add import STAGES
 from scope_wm.shipping.record import read_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
 LITE = sorted((DOCS / "results" / "lite").glob("*/*"))
+ABLATIONS = sorted((DOCS / "results" / "ablations").glob("*/*"))
 
 
 def test_the_page_is_what_the_kept_evaluations_amount_to(tmp_path: Path) -> None:
     assert LITE
-    write_report([*SIMULATOR, *LITE], tmp_path, videos=0)
+    write_report([*SIMULATOR, *LITE, *ABLATIONS], tmp_path, videos=0)
     assert (DOCS / "results.md").read_text() == (tmp_path / "report.md").read_text(), "run `make results`"
     assert contents(DOCS / "plots") == contents(tmp_path / "plots"), "run `make results`"
 
@@ -58,6 +64,19 @@ def test_an_evaluation_is_of_the_model_that_ships(path: Path) -> None:
     assert run.config["settings"]["planner"] in [
         result.planner for result in told if result.all_of == len(run.records)
     ]
+
+
+@pytest.mark.parametrize("path", ABLATIONS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_an_ablation_is_one_of_those_that_a_run_makes(path: Path) -> None:
+    asked = read_config(path)["settings"]
+    assert asked["out"] == str(path.relative_to(DOCS.parent))
+    made = {trial.name: trial for trial in trials(lite(asked["task"]), ablations=True)}[path.name]
+    folder, model = asked["model"].split("/", 1)
+    assert made.model in (STAGES[model] if folder == asked["task"] else [Path(model).name])
+    assert (asked["k"], asked["planner"]) == (made.k, made.search.planner)
+    usual = replace(made.search, samples=asked["samples"], first_samples=asked["first_samples"])
+    assert usual.sample_counts == made.search.sample_counts
+    assert len(read_run(path).records) == protocol_of(asked["task"]).instances
 
 
 def test_the_guide_tells_what_refining_did() -> None:

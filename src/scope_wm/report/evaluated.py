@@ -196,7 +196,7 @@ class Evaluated:
             if option.name not in TOLD
         }
         usual |= {
-            "elites": LATER_STEPS.elites,
+            "elites": (self.settings["samples"] or SAMPLES) * LATER_STEPS.elites // SAMPLES,
             "iterations": LATER_STEPS.iterations,
             "chunk": self._usual_chunk(),
             "max_steps": protocol_of(self.task).max_steps,
