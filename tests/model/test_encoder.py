@@ -78,7 +78,7 @@ def images(count: int = 2) -> Tensor:
 
 
 def pixels(pictures: Tensor, size: int) -> Tensor:
-    """Do what METHOD.md says: scale to [0, 1], mean 0.5, std 0.5, then resize."""
+    """Do it by hand: scale to [0, 1], mean 0.5, std 0.5, then resize."""
     scaled = (pictures.permute(0, 3, 1, 2).double() / 255 - 0.5) / 0.5
     return F.interpolate(scaled, (size, size), mode="bilinear", antialias=True).float()
 

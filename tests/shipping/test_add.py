@@ -125,6 +125,8 @@ def test_evaluations_may_lie_elsewhere(mine: Path, added: Path, tmp_path: Path) 
     assert [result] == read_record(added / "wall" / "faster").results
     with pytest.raises(UsageError, match="expected --evaluations to be a directory"):
         AddSettings(run=mine, evaluations=tmp_path / "none")
+    with pytest.raises(UsageError, match="expected directories of evaluations in"):
+        AddSettings(run=mine, evaluations=tmp_path)
 
 
 def test_a_model_without_evaluations_has_none_in_its_card(added: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the paper measured on a GPU, from the tables of scope-wm.tex, to be shown beside our own figures.
+"""What the paper measured on a GPU, from its tables, to be shown beside our own figures.
 
 Its dense model is DINO-WM as published, planned with CEM 100 x 10; its sparse ones use EB-CEM 300/100 x 10.
 """

@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and the protocol of each task: the defaults that METHOD.md fixes.
+"""What an evaluation is asked for, and the protocol of each task: the defaults are the paper's.
 
 The groups are joined to one flat command line; a default that depends on the task is None until it is asked.
 """

@@ -32,6 +32,7 @@ from scope_wm.report.evaluated import (
     DENSE,
     DISTILLED,
     FOREGROUND_DELTA,
+    is_evaluation,
     precisions,
     preset_text,
 )
@@ -79,12 +80,14 @@ class AddSettings:
     out: Path | None = None
     """directory for TASK/NAME; None: that of the package itself"""
     evaluations: Path | None = None
-    """directory of evaluations; None: those in the run"""
+    """directory of the task's evaluations; None: those in the run"""
 
     def __post_init__(self) -> None:
         """Refuse evaluations that are not there."""
         if self.evaluations is not None and not self.evaluations.is_dir():
             raise UsageError(f"expected --evaluations to be a directory, got {self.evaluations}")
+        if self.evaluations is not None and not any(map(is_evaluation, self.evaluated)):
+            raise UsageError(f"expected directories of evaluations in {self.evaluations}, there are none")
 
     @property
     def evaluated(self) -> list[Path]:

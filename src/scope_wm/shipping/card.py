@@ -78,7 +78,7 @@ def data_section(header: dict[str, Any], record: Record) -> str:
         f"## Data\n\n{data.training_episodes:,} episodes of `{task}` for training and "
         f"{data.validation_episodes:,} to judge with, {data.frames:,} frames in all: "
         f"`scope-wm collect --task {task} --episodes {data.training_episodes + data.validation_episodes} "
-        f"--seed {data.seed}`."
+        f"--seed {data.seed} --out data/{task}`."
     )
 
 
@@ -147,9 +147,11 @@ def results_section(record: Record) -> str:
     rows = [result_row(each, machines.index(each.machine) + 1) for each in record.results]
     notes = [
         "Distances are in units of the task and means over problems, as are plan times, which are those of "
-        "all searches for one problem. Intervals are Wilson's.",
+        "all searches for one problem.",
         *(f"Machine {number}: {machine}." for number, machine in enumerate(machines, 1)),
     ]
+    if any(result.solved is not None for result in record.results):
+        notes.append("Intervals are Wilson's.")
     if any(result.instances < result.all_of for result in record.results):
         notes.append(PART_NOTE)
     if any(result.weights == "float32" for result in record.results):
