@@ -73,10 +73,12 @@ def only_writer(directory: Path) -> Iterator[None]:
     """Keep other processes from writing into a directory; a killed one keeps nobody out."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            told = f"another process is writing into {directory}: wait for it, or stop it"
+            raise UsageError(told) from error
         yield
-    except BlockingIOError as error:
-        raise UsageError(f"another process is writing into {directory}: wait for it, or stop it") from error
     finally:
         os.close(descriptor)
 

@@ -123,6 +123,7 @@ def test_a_replay_finds_data_that_is_not_reproduced(copy: Path, capsys: pytest.C
     assert main(["data", "check", str(copy), "--replay", "12"]) == 1
     shown = capsys.readouterr().out.splitlines()
     assert "episode-000007: actions differ from what collecting it again gives" in shown
+    assert shown[-1].endswith("delete nothing")
 
 
 def test_an_interrupted_store_lacks_what_is_missing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

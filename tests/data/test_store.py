@@ -1,3 +1,4 @@
+import errno
 import json
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from scope_wm.data.store import Store
+from scope_wm.data.store import Store, open_shard
 from scope_wm.files import sweep, write_file, write_json
 from scope_wm.types import UsageError
 
@@ -119,6 +120,20 @@ def test_a_truncated_shard_is_named_with_what_to_do(make_store: MakeStore) -> No
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(OSError, match=r"shard-00000\.h5 cannot be read .*truncated.*delete it"):
         Store.open(shard.parent)
+
+
+def test_a_shard_is_not_blamed_for_the_systems_trouble(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = make_store([3]).path / "shard-00000.h5"
+
+    def too_many(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(h5py, "File", too_many)
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        open_shard(shard)
+    assert "delete" not in str(raised.value)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:

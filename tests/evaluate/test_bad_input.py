@@ -43,6 +43,7 @@ def exit_code(words: Sequence[str]) -> int:
         ("--model simulator --planner cem --iterations 0", "expected --iterations of at least 1, got 0"),
         ("--model simulator --planner mppi --samples 5", "are for cem and eb-cem, got mppi"),
         ("--model simulator --planner gradient", "a simulator has no gradient"),
+        ("--model runs/none --planner gradient --precision int8", "products in int8 have no gradient"),
         ("--model simulator --planner cma-es", "cma-es"),
         ("--model simulator --k 32", "--model simulator takes no --k"),
         ("--model simulator --max-memory 2GB", "it takes no --max-memory"),

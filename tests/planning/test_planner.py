@@ -101,6 +101,20 @@ def test_proprio_may_be_a_plain_list(planner: Planner) -> None:
     np.testing.assert_array_equal(actions, planner.act(*NOW))
 
 
+def test_a_mirrored_view_of_an_image_is_an_image(planner: Planner) -> None:
+    image, proprio = NOW
+    plans = []
+    for seen in (image[..., ::-1], image[..., ::-1].copy()):
+        planner.reset(*GOAL)
+        plans.append(planner.act(seen, proprio))
+    np.testing.assert_array_equal(*plans)
+
+
+def test_a_search_is_cut_for_a_deadline_alone(directory: Path) -> None:
+    assert Planner.from_pretrained(directory).controller.limits.chunk is None
+    assert Planner.from_pretrained(directory, deadline=1.0).controller.limits.chunk == DEADLINE_CHUNK
+
+
 def test_out_of_time_the_best_candidate_of_the_first_chunk_is_taken(directory: Path) -> None:
     planner = Planner.from_pretrained(directory, planner="cem", horizon=2, deadline=1e-9)
     planner.reset(*GOAL, seed=5)
@@ -159,7 +173,7 @@ def test_a_seed_below_zero_is_refused_at_once(planner: Planner) -> None:
         ({"deadline": 0.0}, "expected a finite deadline above 0 seconds, got 0.0"),
         ({"deadline": float("inf")}, "expected a finite deadline above 0 seconds, got inf"),
         ({"low": [0.0]}, r"expected low of shape \(2,\), got \(1,\)"),
-        ({"low": [1.0, 0.0], "high": [0.0, 1.0]}, "expected low <= high"),
+        ({"low": [1.0, 0.0], "high": [0.0, 1.0]}, r"expected low <= high, got \[1.0, 0.0\] and \[0.0, 1.0\]"),
         ({"horizon": 0}, "expected a horizon of at least 1, got 0"),
     ],
 )

@@ -22,6 +22,11 @@ def test_shipped_models_plan_side_by_side(
     assert page.count("data:video/mp4") == len(demo.WAYS)
 
 
+@pytest.mark.parametrize(("samples", "elites"), [(10, 2), (50, 5), (None, None)])
+def test_fewer_candidates_have_fewer_elites(samples: int | None, elites: int | None) -> None:
+    assert demo.DemoSettings(samples=samples).search(demo.DENSE).elites == elites
+
+
 def test_problems_are_different_and_begin_unsolved() -> None:
     task = find_task(demo.TASK)()
     drawn = [task.sample_problem(seed) for seed in demo.PROBLEMS.values()]

@@ -73,6 +73,7 @@ def test_what_differs_from_the_protocol_is_told(evaluated: Make) -> None:
     told = evaluated(horizon=2, max_steps=1, samples=100, elites=20).deviations()
     assert told == ["elites 20", "horizon 2", "max steps 1"]
     assert evaluated(samples=200, elites=20).deviations() == []
+    assert evaluated(samples=200, elites=None).deviations() == ["elites 10"]
     assert evaluated(elites=10, samples=100, max_seconds=2.0).deviations() == ["max seconds 2.0"]
     assert evaluated(chunk=7, max_memory="2GB").deviations() == ["chunk 7", "max memory 2GB"]
     one = evaluated()

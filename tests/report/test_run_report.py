@@ -12,7 +12,7 @@ import pytest
 
 from scope_wm.cli import main
 from scope_wm.report.evaluated import read_evaluations
-from scope_wm.report.run_directory import TrainedStage, trained_stages, world_models
+from scope_wm.report.run_directory import TrainedStage, gaps, trained_stages, world_models
 from scope_wm.report.run_pictures import picture_jobs, sparsest
 from scope_wm.report.run_report import ReportSettings, run_summary, write_report
 from scope_wm.types import UsageError
@@ -142,6 +142,13 @@ def test_a_video_is_told_by_its_end(written: Path) -> None:
     assert "<figcaption>K = 32, eb-cem, instance 0: not solved after 2 steps.</figcaption>" in page
 
 
+def test_a_store_that_lacks_episodes_is_not_finished(tiny_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_run / "data", tmp_path / "data")
+    assert "`data` is not finished." not in gaps(tmp_path)
+    min((tmp_path / "data").glob("shard-*.h5")).unlink()
+    assert "`data` is not finished." in gaps(tmp_path)
+
+
 def test_what_is_not_there_or_not_finished_is_said(tiny_run: Path, tmp_path: Path) -> None:
     run = part_of(tiny_run, tmp_path, "data", "tokens", "teacher")
     (run / "selector").mkdir()
@@ -149,6 +156,7 @@ def test_what_is_not_there_or_not_finished_is_said(tiny_run: Path, tmp_path: Pat
     page = write_report([run], tmp_path / "out")
     report = tables_of(page)
     assert "- `selector` is not finished.\n" in report
+    assert "`data` is not finished" not in report
     for name in ("sparse-*", "evaluate/*"):
         assert f"- `{name}` is not there.\n" in report
     for optional in ("refined-", "decoder"):

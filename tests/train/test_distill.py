@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +10,10 @@ from scope_wm.model.checkpoint import TrainedModel, read_header
 from scope_wm.model.directory import read_kind
 from scope_wm.model.world_model import prediction_loss
 from scope_wm.selector import RelevanceHead
-from scope_wm.train.distill import KIND, head_figures, load_head
+from scope_wm.train.distill import KIND, TrainSelectorSettings, head_figures, load_head
 from scope_wm.train.dynamics import open_experience
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
+from scope_wm.types import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +60,10 @@ def test_a_distilled_head_is_better_than_a_fresh_one(world: World, targets: Rele
     assert head_figures(head, targets)["KL"] < head_figures(fresh, targets)["KL"]
     figures = read_kind(world.selector.out, KIND)["made"]["figures"]
     assert figures["chance_32"] == pytest.approx(32 / 196)
+
+
+@pytest.mark.parametrize(("option", "least"), [("windows", 2), ("windows_at_once", 1), ("hidden", 1)])
+def test_numbers_that_make_no_sense_are_refused(option: str, least: int) -> None:
+    where = {"teacher": Path("dense"), "data": Path("data"), "tokens": "tokens", "out": Path("selector")}
+    with pytest.raises(UsageError, match=f"of at least {least}, got {least - 1}"):
+        TrainSelectorSettings(**where, **{option: least - 1})

@@ -1,4 +1,5 @@
 import importlib.util
+import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +52,20 @@ def test_weights_that_have_left_their_way_are_not_kept(tmp_path: Path) -> None:
     with Recorder(tmp_path, RunSettings(checkpoint_seconds=0.0), wild, 5, silent=False) as record:
         record.step(loss=50.0, rate=0.1)
         assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_what_is_not_a_number_is_never_the_best() -> None:
+    judged = state()
+    for value, error in ((1.0, math.nan), (2.0, 0.5), (3.0, 0.7), (4.0, math.nan)):
+        judged.parameters[0].data.fill_(value)
+        judged.judge({"error": error}, "error")
+    assert judged.figures == {"error": 0.5}
+    assert judged.best[0].tolist() == [2.0, 2.0]
+
+
+def test_lines_are_at_least_a_step_apart() -> None:
+    with pytest.raises(UsageError, match=r"expected --run\.log-every of at least 1, got 0"):
+        RunSettings(log_every=0)
 
 
 def test_an_interrupted_step_is_not_kept(tmp_path: Path) -> None:

@@ -17,6 +17,11 @@ from scope_wm.data.store import ARRAYS, DAMAGE, Store, StoreConfig, group_name, 
 from scope_wm.tasks import find_task
 from scope_wm.types import IMAGE_SIZE, UsageError
 
+DAMAGED = "delete the damaged shards, and the command that collected them makes them again"
+NOT_REPRODUCED = (
+    "what is stored can be read, but this machine or these versions do not make the same: delete nothing"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
@@ -41,16 +46,13 @@ class CheckSettings:
 def check(settings: CheckSettings) -> int:
     """Print what is wrong with a store; return 1 if anything is."""
     config = read_config(settings.store)
-    faults = list(find_faults(settings.store, config))
+    faults, advice = list(find_faults(settings.store, config)), DAMAGED
     if settings.replay and not faults:
-        faults += replay_faults(Store.open(settings.store), settings.replay)
+        faults, advice = list(replay_faults(Store.open(settings.store), settings.replay)), NOT_REPRODUCED
     for fault in faults:
         print(fault)
     if faults:
-        print(
-            f"{settings.store}: {len(faults)} faults; delete the damaged shards, "
-            "and the command that collected them makes them again"
-        )
+        print(f"{settings.store}: {len(faults)} faults; {advice}")
         return 1
     replays = min(settings.replay, config.episodes)
     replayed = f", {replays} of them collected again, bit-equal" if replays else ""

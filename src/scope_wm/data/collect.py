@@ -6,7 +6,6 @@ single window of the paper's model is drawn again from the same random stream.
 """
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from scope_wm.data.progress import progress
 from scope_wm.data.split import split
 from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store, StoreConfig, read_config, read_index, write_shard
-from scope_wm.data.workers import Report, run_in_processes
+from scope_wm.data.workers import Report, run_in_processes, usable_cores
 from scope_wm.files import only_writer, sweep, write_json
 from scope_wm.records import installed_versions
 from scope_wm.tasks import TaskName, find_task
@@ -94,7 +93,7 @@ def collect(settings: CollectSettings) -> None:
 def fill(path: Path, config: StoreConfig, workers: int | None) -> Store:
     """Make the shards that are missing, and return the complete store."""
     pending = pending_shards(path, config)
-    workers = min(workers or os.cpu_count() or 1, len(pending))
+    workers = min(workers or usable_cores(), len(pending))
     jobs = [Job(path, config, dict(list(pending.items())[first::workers])) for first in range(workers)]
     done = config.episodes - sum(len(numbers) for numbers in pending.values())
     try:

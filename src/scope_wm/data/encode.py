@@ -37,7 +37,7 @@ from scope_wm.data.token_cache import (
     choose_device,
     read_tokens_config,
 )
-from scope_wm.data.workers import Report, run_in_processes
+from scope_wm.data.workers import Report, run_in_processes, usable_cores
 from scope_wm.files import PARTIAL, only_writer, sweep, write_file, write_json
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
@@ -156,7 +156,8 @@ def expect_room(out: Path, configs: dict[Path, TokensConfig]) -> None:
     if free < SPARE * needed:
         raise UsageError(
             f"the disk is too small: {size}, {decimal(free)} are free. Name an --out on another one, "
-            "collect fewer episodes, or train with --tokens on-the-fly"
+            "collect fewer episodes, or keep no tokens: --tokens on-the-fly when training, --on-the-fly of "
+            "scope-wm run"
         )
 
 
@@ -181,7 +182,7 @@ def fill(directory: Path, store: Store, encoder: FrameEncoder, workers: int | No
     """Make the blocks that are missing, and return how many frames they have."""
     done = np.fromfile(directory / DONE, np.uint8)
     pending = np.flatnonzero(done == 0).tolist()
-    allowed = (workers or os.cpu_count() or 1) if encoder.device.type == "cpu" else 1
+    allowed = (workers or usable_cores()) if encoder.device.type == "cpu" else 1
     count = min(allowed, len(pending))
     jobs = [Job(directory, store, encoder, pending[first::count]) for first in range(count)]
     with progress(f"blocks of {BLOCK} frames", len(done), len(done) - len(pending)) as advance:

@@ -162,6 +162,8 @@ def open_shard(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
+        if error.errno is not None:  # the system's trouble, as too many open files: no fault of the shard
+            raise
         raise _unreadable(path, error) from error
 
 

@@ -6,6 +6,7 @@ end of the pipe closes, and a worker ends with its next report.
 
 import contextlib
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Sequence
 from multiprocessing import resource_tracker
@@ -17,6 +18,11 @@ import cv2
 
 Job = TypeVar("Job")
 Report = Callable[[Any], None]
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, which is not always all; elsewhere than on Linux, all."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_in_processes(work: Callable[[Job, Report], None], jobs: Sequence[Job], report: Report) -> None:
@@ -73,5 +79,10 @@ def _worker(work: Callable[[Job, Report], None], job: Job, sender: Connection) -
 
 def _expect_success(process: BaseProcess) -> None:
     process.join()
-    if process.exitcode != 0:
-        raise ChildProcessError(f"a worker process ended with exit code {process.exitcode}")
+    code = process.exitcode or 0
+    if code < 0:
+        raise ChildProcessError(
+            f"a worker process was killed by signal {-code}, perhaps for want of memory: try fewer --workers"
+        )
+    if code > 0:
+        raise ChildProcessError(f"a worker process ended with exit code {code}: its error is above")

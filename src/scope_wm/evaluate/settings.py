@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from scope_wm.data.workers import usable_cores
 from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.load import ModelSettings
@@ -154,7 +155,9 @@ def expect_writable(directory: Path) -> None:
 
 
 def expect_plannable(model: ModelSettings, search: SearchSettings) -> None:
-    """Refuse what the simulator cannot be searched with."""
+    """Refuse a model that cannot be searched like that."""
+    if search.planner == "gradient" and model.precision == "int8":
+        raise UsageError("the gradient planner needs float32 or bfloat16: products in int8 have no gradient")
     if model.simulated and search.planner == "gradient":
         raise UsageError("the gradient planner needs a learned model: a simulator has no gradient")
     if model.simulated and search.max_memory is not None:
@@ -216,7 +219,7 @@ class EvaluateSettings:
     @property
     def worker_count(self) -> int:
         """Return how many processes there are."""
-        default = os.cpu_count() or 1 if self.model.resolved_device().type == "cpu" else 1
+        default = usable_cores() if self.model.resolved_device().type == "cpu" else 1
         return self.workers or default
 
     @property

@@ -107,7 +107,7 @@ def import_hub() -> ModuleType:
 
 def model_directory(source: str) -> Path:
     """Return where a model is on this disk: a directory, a shipped model, or what the hub has by that id."""
-    path = Path(source)
+    path = Path(source).expanduser()
     if is_shipped_name(source) and not (path / CONFIG).is_file():
         return shipped_model(source)
     if path.is_dir():

@@ -174,9 +174,9 @@ def _read(source: str, layer: int | None, *, local_files_only: bool) -> Any:
     config = transformers.AutoConfig.from_pretrained(source, **where)
     depth, patch = getattr(config, "num_hidden_layers", None), getattr(config, "patch_size", None)
     if not isinstance(depth, int) or not isinstance(patch, int):
-        raise ValueError(f"expected a patch transformer, got {source} of type {config.model_type!r}")
+        raise UsageError(f"expected a patch transformer, got {source} of type {config.model_type!r}")
     if layer is not None and not 1 <= layer <= depth:
-        raise ValueError(f"expected a layer between 1 and {depth} of {source}, got {layer}")
+        raise UsageError(f"expected a layer between 1 and {depth} of {source}, got {layer}")
     config.num_hidden_layers = layer or depth
     with quiet(transformers.utils.logging):
         model, loaded = transformers.AutoModel.from_pretrained(

@@ -1,11 +1,11 @@
 """What a run would do, and how long it may take on this machine: `scope-wm run --dry-run`.
 
 Nothing is made. The time of a stage is that of a small piece of its work, done now, times how many there are:
-an episode, some frames, a step on random tokens, some imagined candidates. An evaluation ends when its
-problems are solved, so its time is between that of one step of control and that of all.
+an episode, some frames, a step on random tokens, some imagined candidates. All pieces are done on the
+processor in float32. An evaluation ends when its problems are solved, so its time is between that of one step
+of control and that of all.
 """
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -19,6 +19,8 @@ from rich.table import Column, Table
 
 from scope_wm.data.collect import CollectSettings, record
 from scope_wm.data.encode import EncodeSettings
+from scope_wm.data.token_cache import choose_device
+from scope_wm.data.workers import usable_cores
 from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.hardware import computing_with
@@ -60,7 +62,8 @@ def show_plan(asked: PipelineSettings, plan: list[Stage]) -> None:
         table.add_row(stage.name, state, between(least, most))
     console = Console()
     console.print(table)
-    console.print(f"In all about {between(total, total)} at most, on this machine, into {asked.path}")
+    where = "on this machine" if choose_device(asked.run.device).type == "cpu" else "on its processor alone"
+    console.print(f"In all about {between(total, total)} at most, {where}, into {asked.path}")
 
 
 def state_of(stage: Stage) -> str:
@@ -95,7 +98,7 @@ class Estimate:
         self.preset = asked.sizes
         self.task = find_task(asked.task)
         self.encoder = open_encoder(self.preset.encoder)
-        self.workers = asked.workers or os.cpu_count() or 1
+        self.workers = asked.workers or usable_cores()
         self.frames = self.preset.episodes * self.task.episode_length
 
     def seconds(self, stage: Stage) -> tuple[float, float]:

@@ -69,8 +69,11 @@ class Planner:
         least, most = (
             None if end is None else checked(name, end, width) for name, end in (("low", low), ("high", high))
         )
+        if least is not None and most is not None and (least > most).any():
+            raise ValueError(f"expected low <= high, got {least.tolist()} and {most.tolist()}")
         standard = [None if end is None else model.scale.to_standard(end) for end in (least, most)]
-        limits = Limits(low=standard[0], high=standard[1], chunk=DEADLINE_CHUNK, seconds=deadline)
+        chunk = None if deadline is None else DEADLINE_CHUNK
+        limits = Limits(low=standard[0], high=standard[1], chunk=chunk, seconds=deadline)
         controller = Controller(model, PLANNERS[planner], MPCSettings(horizon=horizon), limits=limits)
         return Planner(model, controller, least, most)
 
@@ -85,7 +88,7 @@ class Planner:
 
     def _observed(self, of: str, image: ArrayLike, proprio: ArrayLike) -> Observations:
         """Return what the robot sees and feels as a batch of one, or say what is wrong with it."""
-        pixels, shape = np.asarray(image), (IMAGE_SIZE, IMAGE_SIZE, 3)
+        pixels, shape = np.ascontiguousarray(image), (IMAGE_SIZE, IMAGE_SIZE, 3)
         if pixels.dtype != np.uint8 or pixels.shape != shape:
             raise ValueError(
                 f"expected a {of}image of uint8 RGB and shape {shape}, got {pixels.dtype} of {pixels.shape}"

@@ -59,6 +59,13 @@ class DemoSettings:
         expect_at_least(self, {"max_steps": 1, "samples": 10})
         expect_writable(self.out)
 
+    def search(self, way: Way) -> SearchSettings:
+        """Return how to search, with elites in proportion to the samples."""
+        elites = None if self.samples is None else max(2, self.samples // 10)
+        return SearchSettings(
+            planner=way.planner, samples=self.samples, elites=elites, max_steps=self.max_steps
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
@@ -103,7 +110,7 @@ def attempt(settings: DemoSettings, task: Task, problem: str, way: Way, model: L
     """Solve a problem, and tell how each step goes."""
     print(f"{problem}, {way.model}, {way.planner}", file=sys.stderr)
     seed, steps = PROBLEMS[problem], settings.max_steps
-    search = SearchSettings(planner=way.planner, samples=settings.samples, max_steps=steps)
+    search = settings.search(way)
     controller = Controller(model, search.step_planner(), search.mpc(TASK, seed=0))
     (outcome,) = solve(task, [task.sample_problem(seed)], [seed], controller, teller(task, steps))
     return Attempt(problem=problem, way=way, outcome=outcome, max_steps=steps)

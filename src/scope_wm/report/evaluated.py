@@ -204,6 +204,7 @@ class Evaluated:
             "seed": 0,
         }
         asked = {name: self.settings.get(name) for name in usual}
+        asked["elites"] = asked["elites"] or LATER_STEPS.elites
         told = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in asked.items()

@@ -11,6 +11,7 @@ from typing import Any
 import safetensors
 
 from scope_wm.data.split import Split, open_splits
+from scope_wm.data.store import Store
 from scope_wm.data.token_cache import ON_THE_FLY, Tokens, open_tokens
 from scope_wm.evaluate.run import SUMMARY, Run, read_run
 from scope_wm.files import read_object
@@ -99,7 +100,15 @@ def is_finished(stage: Path) -> bool:
     """Tell whether a stage has its result; that of two stores has two."""
     result = SUMMARY if stage.parent.name == "evaluate" else CONFIG
     parts = [stage / "train", stage / "val"] if (stage / "train").is_dir() else [stage]
-    return all((part / result).is_file() for part in parts)
+    return all((part / result).is_file() and not is_growing(part) for part in parts)
+
+
+def is_growing(stage: Path) -> bool:
+    """Tell whether it is a store that has not all its episodes yet."""
+    if read_object(stage / CONFIG).get("kind") != "store":
+        return False
+    store = Store.open(stage)
+    return len(store) < store.config.episodes
 
 
 def tokens_kept(stage: TrainedStage) -> int:

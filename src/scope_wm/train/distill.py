@@ -21,6 +21,7 @@ from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
 from scope_wm.train.stage import Recipe, making
+from scope_wm.types import UsageError
 
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models
@@ -64,6 +65,12 @@ class TrainSelectorSettings:
     """how to train"""
     run: RunSettings = field(default_factory=RunSettings)
     """how to run"""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense; some windows are kept to judge with."""
+        for name, least in {"windows": 2, "windows_at_once": 1, "hidden": 1}.items():
+            if (value := getattr(self, name)) < least:
+                raise UsageError(f"expected --{name.replace('_', '-')} of at least {least}, got {value}")
 
 
 class HeadLoss(nn.Module):

@@ -43,6 +43,11 @@ class RunSettings:
     wandb: str | None = None
     """project of Weights & Biases to write to as well"""
 
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if self.log_every < 1:
+            raise UsageError(f"expected --run.log-every of at least 1, got {self.log_every}")
+
 
 class Recorder:
     """Record a training in its directory; a silent one, of a process that is not the first, does nothing."""

@@ -92,8 +92,9 @@ class State:
             self._fill(weights)
 
     def judge(self, figures: Mapping[str, float], by: str) -> None:
-        """Keep the present weights if they are the best so far."""
-        if not self.figures or figures[by] < self.figures[by]:
+        """Keep the present weights if they are the best so far; what is not a number is the worst."""
+        best = self.figures.get(by, math.nan)
+        if math.isnan(best) or figures[by] < best:
             self.figures = dict(figures)
             self.best = _copy(self.parameters)
 
