@@ -7,14 +7,12 @@ motion, Sparse Imagination, other planners. Where the paper counts at K = 32, so
 from dataclasses import dataclass
 from typing import Literal
 
-from scope_wm.evaluate.settings import PlannerName, SearchSettings
+from scope_wm.evaluate.settings import SearchSettings
 from scope_wm.presets import Preset
+from scope_wm.report.paper_tables import BUDGETS, OTHER_PLANNERS, SMALL_K
 
-SMALL_K = 32
-BUDGETS = (147, 98, 64, 32, 16)
 MISMATCHED = ((98, 32), (32, 98))  # trained with, planned with
 DENSE = "teacher"
-OTHER_PLANNERS: tuple[PlannerName, ...] = ("icem", "mppi", "gradient", "random-shooting")
 
 
 @dataclass(frozen=True, kw_only=True)

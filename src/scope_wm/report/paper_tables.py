@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from scope_wm.evaluate.settings import PlannerName
 from scope_wm.report.evaluated import (
     CEM,
     COPY,
@@ -38,7 +39,7 @@ PLANNER_OF = {"CEM": CEM, "EB-CEM": EB_CEM}
 SCOPE_KS = {"Scope-WM (Fast)": 98, "Scope-WM (Faster)": 32}
 SELECTIONS = {"random": "random", "DRS": "distilled", "motion": "motion"}
 BACKGROUNDS = {"copy": COPY, "FDBU": FOREGROUND_DELTA, "cross-attention": "cross-attention"}
-OTHER_PLANNERS = ("icem", "mppi", "gradient", "random-shooting")
+OTHER_PLANNERS: tuple[PlannerName, ...] = ("icem", "mppi", "gradient", "random-shooting")
 INTRODUCTION = (
     "The paper measured on one GPU with its own models, on 50 problems (10 of Rope and Granular), and gives "
     "no intervals. Its times are of 15 steps of control on one problem, ours of problems until they are "
