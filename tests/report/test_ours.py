@@ -5,7 +5,7 @@ import pytest
 
 from scope_wm.planning.load import SIMULATOR
 from scope_wm.report.evaluated import Evaluated
-from scope_wm.report.ours import COLUMNS, Ours, evaluations_section, ours_of
+from scope_wm.report.ours import COLUMNS, Ours, evaluations_section, model_text, ours_of
 from scope_wm.report.page import Notes, Table
 
 Make = Callable[..., Evaluated]
@@ -27,17 +27,14 @@ def test_a_row_tells_what_was_evaluated_and_how_it_went(evaluated: Make) -> None
         "evaluation": "k32-eb-cem",
         "task": "push_t",
         "model": "K = 32",
-        "selection": "distilled",
-        "background": "foreground-delta",
-        "planner": "eb-cem",
-        "samples": "300/100",
+        "planner": "eb-cem 300/100",
         "result": "88.0 % (76.2 to 94.4 %), 44 of 50",
         "p, against dense": "0.031",  # six that only the dense one solves: 2 / 2^6
         "steps to success": "2.00",
         "plan time": "2.0 s",
         "of a step": "1.00 s",
         "peak memory": "64 MiB",
-        "made with": "lite, machine 1",
+        "made": "1",
     }
 
 
@@ -51,7 +48,7 @@ def test_times_of_the_simulator_are_not_told(evaluated: Make) -> None:
 
 def test_the_dense_model_is_not_compared_with_itself(evaluated: Make) -> None:
     row = cells(dense(evaluated))
-    assert (row["model"], row["selection"], row["p, against dense"]) == ("dense", "", "")
+    assert (row["model"], row["p, against dense"]) == ("dense", "")
 
 
 def test_times_are_compared_on_one_machine_only(evaluated: Make) -> None:
@@ -158,21 +155,31 @@ def test_machines_are_numbered_and_named_once(evaluated: Make) -> None:
     table, notes = section.blocks
     assert isinstance(table, Table)
     assert isinstance(notes, Notes)
-    assert [row[-1] for row in table.rows] == ["lite, machine 1", "lite, machine 1", "lite, machine 2"]
+    assert [row[-1] for row in table.rows] == ["1", "1", "2"]
+    assert list(notes.lines[:2]) == ["Made 1: lite, machine 1.", "Made 2: lite, machine 2."]
     machines = [line for line in notes.lines if line.startswith("Machine ")]
     assert len(machines) == 2
     assert " 8 cores, cpu, " in machines[1]
     assert machines[1].endswith(", 1 worker.")
 
 
-def test_problems_whose_block_must_move_have_a_row_of_their_own(evaluated: Make) -> None:
+def test_problems_whose_block_must_move_are_told_apart(evaluated: Make) -> None:
     one = evaluated(solved=44)
     records = {i: replace(r, block_must_move=i >= 40) for i, r in one.run.records.items()}
     table, _ = evaluations_section(Ours(found=[replace(one, run=replace(one.run, records=records))])).blocks
     assert isinstance(table, Table)
-    row = dict(zip(COLUMNS, table.rows[1], strict=True))
-    assert row["evaluation"] == "k32-eb-cem, block must move"
-    assert row["result"] == "40.0 % (16.8 to 68.7 %), 4 of 10"
+    row = dict(zip(COLUMNS, table.rows[0], strict=True))
+    assert row["result"].endswith("44 of 50; block must move: 40.0 % (16.8 to 68.7 %), 4 of 10")
+
+
+def test_a_model_is_told_by_what_differs_from_the_papers(evaluated: Make) -> None:
+    assert model_text(evaluated()) == "K = 32"
+    other = evaluated(k=98)
+    assert other.header is not None
+    other.header["model"]["selector"]["kind"] = "random"
+    other.header["model"]["background"]["kind"] = "copy"
+    other.settings["k"] = 32
+    assert model_text(other) == "K = 32, trained with 98, selection random, background copy"
 
 
 def test_evaluations_come_in_the_order_of_the_tasks(evaluated: Make) -> None:

@@ -130,7 +130,7 @@ def test_the_budget_is_drawn_beside_the_papers_on_push_t_only(evaluated: Make) -
 def test_planners_form_one_curve_by_their_time(evaluated: Make) -> None:
     found = [
         evaluated(planner="icem", solved=30, seconds=4.0),
-        evaluated(planner="cem", samples=200, solved=40, seconds=1.0),
+        evaluated(planner="cem", samples=200, elites=20, solved=40, seconds=1.0),
     ]
     axes = drawn(draw_planners, *found)
     np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[1, 80], [4, 60]])

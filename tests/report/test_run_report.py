@@ -104,10 +104,11 @@ def test_data_and_tokens_are_counted(written: Path) -> None:
 def test_evaluations_of_all_runs_are_told_with_their_intervals(tiny_run: Path, written: Path) -> None:
     summary = json.loads((tiny_run / "evaluate" / "sparse-k32-cem" / "summary.json").read_text())
     assert summary["success"]["solved"] == 0
-    ((task, model, *_, made_with),) = cells(tables_of(written), "sparse-k32-cem")
+    ((task, model, *_, made),) = cells(tables_of(written), "sparse-k32-cem")
     assert (task, model) == ("wall", "K = 32")
     one = read_evaluations([tiny_run])[0]
-    assert made_with == ", ".join([one.preset, "machine 1", *one.deviations()])
+    with_what = ", ".join([one.preset, "machine 1", *one.deviations()])
+    assert f"- Made {made}: {with_what}." in tables_of(written)
     assert "0.0 % (0.0 to 65.8 %), 0 of 2" in tables_of(written)  # Wilson: z^2 / (2 + z^2)
     ((task, model, *_),) = cells(tables_of(written), "wall")
     assert (task, model) == ("wall", "simulator")

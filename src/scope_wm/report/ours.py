@@ -10,7 +10,15 @@ from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.compare import compare_records, pair, times_compare
 from scope_wm.evaluate.summary import success_of, success_text
 from scope_wm.planning.load import SIMULATOR
-from scope_wm.report.evaluated import DENSE, OWN_SIZES, Evaluated, Setup, dense
+from scope_wm.report.evaluated import (
+    DENSE,
+    DISTILLED,
+    FOREGROUND_DELTA,
+    OWN_SIZES,
+    Evaluated,
+    Setup,
+    dense,
+)
 from scope_wm.report.page import Notes, Section, Table
 from scope_wm.tasks import TASKS
 
@@ -25,10 +33,7 @@ COLUMNS = (
     "of a step",
     "steps to success",
     "peak memory",
-    "selection",
-    "background",
-    "samples",
-    "made with",
+    "made",
 )
 MIB = 2**20
 UNKNOWN = "-"
@@ -38,14 +43,16 @@ NOTES = [
     "Result: the share of solved problems with Wilson's 95 % interval. Of Rope and Granular, which have no "
     "rule of success: the mean final Chamfer distance with its bootstrap interval, lower is better, and "
     "the share that was made of the way to about the nearest that can be reached, a ratio of means. Where "
-    "more instances were evaluated than the paper's protocol has, its first ones come first, then all.",
+    "more instances were evaluated than the paper's protocol has, its first ones come first, then all. Of "
+    "Push-T, also the share of those problems in which the block must move.",
     "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
     "sizes, refined if the other is, with as many steps and iterations, as long plans and as much time.",
     "Plan time: of all searches of a problem until it is solved or the steps are over, in the mean.",
     "Faster: the ratio of plan times on the problems that both were evaluated on, so not always that of the "
     "times shown.",
     "Refined: trained further on what it imagines itself, which the paper does not do.",
-    "Samples: candidates of an iteration at the first and at later steps of control.",
+    "Planner: with the candidates of an iteration at the first and at later steps of control.",
+    "Made: by which preset, on which machine, and in what else it differs from the paper's protocol.",
 ]
 
 
@@ -70,6 +77,15 @@ class Ours:
         if any(kind != "float32" for kind in one.precisions):
             trained.append(f"trained in {' and '.join(one.precisions)}")
         return ", ".join([self.preset_text(one), *trained, self.machine_text(one), *one.deviations()])
+
+    def made(self, one: Evaluated) -> str:
+        """Return the number of what it was made with."""
+        return str(self.makings.index(self.made_with(one)) + 1)
+
+    @property
+    def makings(self) -> list[str]:
+        """Return what evaluations were made with, each once."""
+        return list(dict.fromkeys(map(self.made_with, self.found)))
 
     def preset_text(self, one: Evaluated) -> str:
         """Return the preset; sizes that are no preset's are numbered, if there are several."""
@@ -149,54 +165,52 @@ def ours_of(found: list[Evaluated]) -> Ours:
 
 def evaluations_section(ours: Ours) -> Section:
     """Return the table of all evaluations."""
-    rows = []
-    for one in ours.found:
-        rows.append(evaluation_row(ours, one))
-        moved = success_of([r for r in one.run.records.values() if r.block_must_move])
-        if moved is not None:
-            name = f"{one.run.path.resolve().name}, block must move"
-            cells = {"evaluation": name, "task": one.task, "result": success_text(moved)}
-            cells["made with"] = ours.made_with(one)
-            rows.append(tuple(cells.get(column, "") for column in COLUMNS))
+    rows = [evaluation_row(ours, one) for one in ours.found]
+    made = [f"Made {number}: {text}." for number, text in enumerate(ours.makings, 1)]
     machines = [f"Machine {number}: {text}." for number, text in enumerate(ours.machines, 1)]
     remarks = list(dict.fromkeys(note for one in ours.found for note in one.run.summary["notes"]))
-    return Section("What we evaluated", [Table(COLUMNS, rows), Notes([*machines, *NOTES, *remarks])])
+    return Section("What we evaluated", [Table(COLUMNS, rows), Notes([*made, *machines, *NOTES, *remarks])])
 
 
 def evaluation_row(ours: Ours, one: Evaluated) -> tuple[str, ...]:
     """Return the cells of one evaluation."""
-    setup, steps = one.setup, one.run.summary["mean_steps_to_success"]
-    made = ("", "") if setup is None or setup.selector == DENSE else (setup.selector, setup.background)
+    steps = one.run.summary["mean_steps_to_success"]
+    moved = success_of([record for record in one.run.records.values() if record.block_must_move])
+    results = [one.result(), *([f"block must move: {success_text(moved)}"] if moved else [])]
     return (
         one.run.path.resolve().name,
         one.task,
         model_text(one),
-        str(one.settings["planner"]),
-        one.result(),
+        planner_text(one),
+        "; ".join(results),
         ours.p_against_dense(one),
         plan_time(one),
         step_time(one),
         UNKNOWN if steps is None else f"{steps:.2f}",
         peak_memory(one),
-        *made,
-        samples_text(one),
-        ours.made_with(one),
+        ours.made(one),
     )
 
 
 def model_text(one: Evaluated) -> str:
-    """Return which model was evaluated."""
+    """Return which model was evaluated, and in what it differs from the paper's."""
     setup = one.setup
     if setup is None:
         return one.preset
     if setup.selector == DENSE:
         return "dense"
-    return f"K = {setup.k}" + ("" if setup.k == setup.trained_k else f", trained with {setup.trained_k}")
+    differs = {
+        f"trained with {setup.trained_k}": setup.k != setup.trained_k,
+        f"selection {setup.selector}": setup.selector != DISTILLED,
+        f"background {setup.background}": setup.background != FOREGROUND_DELTA,
+    }
+    return ", ".join([f"K = {setup.k}", *(text for text, is_told in differs.items() if is_told)])
 
 
-def samples_text(one: Evaluated) -> str:
-    """Return the candidates of first and later steps."""
-    return "" if one.samples is None else "/".join(map(str, one.samples))
+def planner_text(one: Evaluated) -> str:
+    """Return the planner, with the candidates of first and later steps."""
+    samples = () if one.samples is None else ("/".join(map(str, one.samples)),)
+    return " ".join([one.settings["planner"], *samples])
 
 
 def plan_seconds(one: Evaluated) -> float:

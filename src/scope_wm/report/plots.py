@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scope_wm.report.evaluated import CEM, DENSE, EB_CEM, NUM_TOKENS, SAMPLES, Evaluated, Setup, scope
-from scope_wm.report.ours import MIB, Ours, model_text, plan_seconds, samples_text
+from scope_wm.report.ours import MIB, Ours, model_text, plan_seconds, planner_text
 from scope_wm.report.page import Media
 from scope_wm.report.paper_tables import PAPER, PUSH_T
 
@@ -142,8 +142,8 @@ def draw_planners(axes: Axes, shown: Shown) -> None:
     points = sorted(shown, key=lambda pair: plan_seconds(pair[1]))
     times = [plan_seconds(one) for _, one in points]
     axes.plot(times, [height(one)[0] for _, one in points], color=GREY, linewidth=1)
-    for (setup, one), seconds in zip(points, times, strict=True):
-        draw_result(axes, seconds, one, "o", None, f"{setup.planner} {samples_text(one)}".strip())
+    for (_, one), seconds in zip(points, times, strict=True):
+        draw_result(axes, seconds, one, "o", None, planner_text(one))
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
     axes.set_xlabel("plan time of an instance (s)")
