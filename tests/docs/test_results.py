@@ -9,6 +9,7 @@ import pytest
 from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.run import read_config, read_run
 from scope_wm.evaluate.settings import protocol_of
+from scope_wm.evaluate.summary import way_made, way_text
 from scope_wm.model import shipped
 from scope_wm.model.checkpoint import read_header
 from scope_wm.pipeline.variants import trials
@@ -77,6 +78,23 @@ def test_an_ablation_is_one_of_those_that_a_run_makes(path: Path) -> None:
     usual = replace(made.search, samples=asked["samples"], first_samples=asked["first_samples"])
     assert usual.sample_counts == made.search.sample_counts
     assert len(read_run(path).records) == protocol_of(asked["task"]).instances
+
+
+def test_findings_are_those_of_the_evaluations() -> None:
+    page = (DOCS / "findings.md").read_text()
+    told = re.findall(r"^\|.*\| (\d+) \| (.*?) \| `(.*?)` \|$", page, re.MULTILINE)
+    assert told
+    for count, result, evaluation in told:
+        run = read_run(DOCS / "results" / evaluation)
+        first = [run.records[i] for i in range(int(count))]
+        solved = f"{sum(record.success for record in first)} of {count}"
+        assert result == (solved if run.summary["success"] else way_text(way_made(first)))
+    errors = re.findall(r"^\| `(.*?)` \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert errors
+    for model, *shown in errors:
+        made = read_header(shipped.FOLDER / model)[0]["made"]
+        figures = (made.get("before") or made)["figures"]
+        assert shown == [f"{figures[key]:.3f}" for key in ("one_step_of_copy", "oracle_of_copy")]
 
 
 def test_the_guide_tells_what_refining_did() -> None:
