@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scope_wm.evaluate.models import model_digest
@@ -89,6 +90,11 @@ def test_findings_are_those_of_the_evaluations() -> None:
         first = [run.records[i] for i in range(int(count))]
         solved = f"{sum(record.success for record in first)} of {count}"
         assert result == (solved if run.summary["success"] else way_text(way_made(first)))
+    candidates = [
+        np.mean([read_run(DOCS / "results" / path).records[i].samples for i in range(50)])
+        for path in ("ablations/push_t/refined-k32-cem", "lite/push_t/faster-eb-cem")
+    ]
+    assert "({:,.0f} for a problem in the mean, EB-CEM {:,.0f})".format(*candidates) in page
     errors = re.findall(r"^\| `(.*?)` \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert errors
     for model, *shown in errors:
