@@ -1,3 +1,4 @@
+import errno
 import re
 import shutil
 from collections.abc import Callable
@@ -8,6 +9,8 @@ import numpy as np
 import pytest
 
 from scope_wm.cli import main
+from scope_wm.data.check import find_faults
+from scope_wm.data.store import read_config
 
 SHARD = "shard-00001.h5"
 
@@ -124,6 +127,15 @@ def test_a_replay_finds_data_that_is_not_reproduced(copy: Path, capsys: pytest.C
     shown = capsys.readouterr().out.splitlines()
     assert "episode-000007: actions differ from what collecting it again gives" in shown
     assert shown[-1].endswith("delete nothing")
+
+
+def test_the_systems_trouble_is_no_fault_of_a_shard(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(h5py, "File", too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        list(find_faults(copy, read_config(copy)))
 
 
 def test_an_interrupted_store_lacks_what_is_missing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

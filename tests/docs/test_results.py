@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scope_wm.evaluate.compare import compare_records, pair
 from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.run import read_config, read_run
 from scope_wm.evaluate.settings import protocol_of
@@ -95,12 +96,25 @@ def test_findings_are_those_of_the_evaluations() -> None:
         for path in ("ablations/push_t/refined-k32-cem", "lite/push_t/faster-eb-cem")
     ]
     assert "({:,.0f} for a problem in the mean, EB-CEM {:,.0f})".format(*candidates) in page
+    for verdict, first, other in (
+        (True, "rope/fast-cem", "rope/fast-eb-cem"),
+        (False, "rope/faster-cem", "rope/faster-eb-cem"),
+        (False, "granular/dense-cem", "granular/fast-eb-cem"),
+        (False, "granular/dense-cem", "granular/faster-eb-cem"),
+    ):
+        assert distance_differs(first, other) == verdict
     errors = re.findall(r"^\| `(.*?)` \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
     assert errors
     for model, *shown in errors:
         made = read_header(shipped.FOLDER / model)[0]["made"]
         figures = (made.get("before") or made)["figures"]
         assert shown == [f"{figures[key]:.3f}" for key in ("one_step_of_copy", "oracle_of_copy")]
+
+
+def distance_differs(first: str, other: str) -> bool:
+    """Tell whether two evaluations of shipped models end significantly unlike far from the goal."""
+    runs = [read_run(DOCS / "results" / "lite" / path) for path in (first, other)]
+    return compare_records(*pair(runs), has_success=False).distance_differs
 
 
 def test_the_guide_tells_what_refining_did() -> None:

@@ -126,6 +126,7 @@ def test_ours_tells_instances_interval_preset_and_machine(evaluated: Make) -> No
     assert ours == "88.0 % (76.2 to 94.4 %), 44 of 50"
     assert (time, faster, memory, share) == ("2.0 s", "5.00x", "64 MiB", "100 %")
     assert made == "1"
+    assert Ours(found=[dense]).makings == ["lite, machine 1, max steps 3"]
 
 
 def test_the_dense_model_stands_with_the_planner_that_it_had(evaluated: Make) -> None:

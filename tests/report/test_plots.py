@@ -11,6 +11,7 @@ from scope_wm.report.ours import Ours
 from scope_wm.report.plots import (
     Shown,
     draw_budget,
+    draw_memory,
     draw_planners,
     draw_time,
     groups,
@@ -113,7 +114,7 @@ def test_points_are_where_their_evaluations_are(evaluated: Make) -> None:
     axes = drawn(draw_time, *three(evaluated))
     points = {tuple(line.get_xydata()[0]) for line in axes.lines if line.get_marker() in "os"}
     assert points == {(10.0, 100.0), (2.0, 80.0), (3.0, 90.0)}
-    assert legend(axes) == ["K = 32, cem", "K = 32, eb-cem", "dense, cem"]
+    assert legend(axes) == ["K = 32, cem 100/100", "K = 32, eb-cem 300/100", "dense, cem 100/100"]
     low, high = axes.get_xlim()
     assert (low, high > 10) == (0, True)
 
@@ -145,5 +146,6 @@ def test_a_plot_compares_on_the_instances_that_all_have(evaluated: Make) -> None
     assert [list(one.run.records) for one in cut] == [list(range(10))] * 2
     kept = [long.run.records[i] for i in range(10)]
     assert height(cut[0])[0] == 10 * sum(record.success for record in kept)
-    (media,) = plot("two", shown(long, part), draw_time)
-    assert media.content != plot("two", shown(long, short), draw_time)[0].content
+    long.run.records[49] = replace(long.run.records[49], plan_seconds=99.0, peak_memory=2**30)
+    for draw in (draw_time, draw_memory, draw_budget):
+        assert plot("two", shown(long, part), draw) == plot("two", shown(*cut), draw)

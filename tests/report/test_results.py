@@ -15,7 +15,10 @@ from scope_wm.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "docs" / "results" / "simulator").iterdir())
-SOLVABLE, SHAPED = ["point_maze", "push_t", "wall"], ["rope"]  # with a rule of success, and without
+SOLVABLE, SHAPED = (
+    ["point_maze", "push_t", "wall"],
+    ["rope", "granular"],
+)  # with a rule of success, and without
 
 
 def settings(task: str) -> EvaluateSettings:

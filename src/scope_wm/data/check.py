@@ -75,6 +75,8 @@ def find_faults(path: Path, config: StoreConfig) -> Iterator[str]:
                     for fault in episode_faults(file, episode, config):
                         yield f"{name}: {episode}: {fault}"
         except OSError as error:
+            if error.errno is not None:  # the system's trouble, no fault of the shard
+                raise
             yield str(error)
 
 

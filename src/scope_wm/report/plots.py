@@ -108,15 +108,20 @@ def draw_time(axes: Axes, shown: Shown) -> None:
 
 def draw_memory(axes: Axes, shown: Shown) -> None:
     """Draw results against the peak memory of planning."""
-    draw_points(axes, shown, lambda one: one.run.summary["peak_memory"] / MIB)
+    draw_points(axes, shown, peak_mib)
     axes.set_xlabel("peak memory of planning (MiB)")
+
+
+def peak_mib(one: Evaluated) -> float:
+    """Return the most memory that planning took, where it was measured."""
+    return max(record.peak_memory or 0 for record in one.run.records.values()) / MIB
 
 
 def draw_points(axes: Axes, shown: Shown, place: Callable[[Evaluated], float]) -> None:
     """Draw a point for every evaluation; the mark tells the planner."""
     for setup, one in sorted(shown, key=lambda entry: place(entry[1])):
         marker, _ = PLANNER_STYLES[setup.planner]
-        draw_result(axes, place(one), one, marker, None, f"{model_text(one)}, {setup.planner}")
+        draw_result(axes, place(one), one, marker, None, f"{model_text(one)}, {planner_text(one)}")
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from scope_wm.data.progress import progress
 from scope_wm.data.token_cache import choose_device
+from scope_wm.evaluate.settings import expect_at_least
 from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
@@ -21,7 +22,6 @@ from scope_wm.train.loop import Fit, FitSettings, OptimiserSettings
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.relevance import RelevanceTargets, export_targets, joined
 from scope_wm.train.stage import Recipe, making
-from scope_wm.types import UsageError
 
 KIND = "selector"
 KS = (98, 32)  # of the paper's two models
@@ -68,9 +68,7 @@ class TrainSelectorSettings:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense; some windows are kept to judge with."""
-        for name, least in {"windows": 2, "windows_at_once": 1, "hidden": 1}.items():
-            if (value := getattr(self, name)) < least:
-                raise UsageError(f"expected --{name.replace('_', '-')} of at least {least}, got {value}")
+        expect_at_least(self, {"windows": 2, "windows_at_once": 1, "hidden": 1})
 
 
 class HeadLoss(nn.Module):
