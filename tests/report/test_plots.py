@@ -107,6 +107,8 @@ def test_ablations_are_left_to_the_tables() -> None:
     assert not is_method(Setup(task="wall", trained_k=98, k=32))
     assert is_usual(scope("wall", 32))
     assert not is_usual(scope("wall", 32, samples=(600, 200)))
+    assert not is_usual(scope("wall", 32, planner="cem", samples=(300, 100)))
+    assert is_usual(scope("wall", 32, planner="cem", samples=(100, 100)))
     assert not is_usual(scope("wall", 32, planner="icem", samples=None))
 
 

@@ -11,6 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from scope_wm.evaluate.settings import WIDER
 from scope_wm.report.evaluated import CEM, DENSE, EB_CEM, NUM_TOKENS, SAMPLES, Evaluated, Setup, scope
 from scope_wm.report.ours import MIB, Ours, model_text, plan_seconds, planner_text
 from scope_wm.report.page import Media
@@ -66,7 +67,8 @@ def is_method(setup: Setup) -> bool:
 
 def is_usual(setup: Setup) -> bool:
     """Tell whether the planner is CEM or EB-CEM with the paper's samples."""
-    return setup.planner in PLANNER_STYLES and setup.samples is not None and setup.samples[1] == SAMPLES
+    usual = {CEM: (SAMPLES, SAMPLES), EB_CEM: (WIDER * SAMPLES, SAMPLES)}
+    return setup.samples is not None and setup.samples == usual.get(setup.planner)
 
 
 def plot(caption: str, shown: Shown, draw: Draw) -> list[Media]:
