@@ -91,14 +91,13 @@ def test_findings_are_those_of_the_evaluations() -> None:
         first = [run.records[i] for i in range(int(count))]
         solved = f"{sum(record.success for record in first)} of {count}"
         assert result == (solved if run.summary["success"] else way_text(way_made(first)))
-    candidates = [
-        np.mean([read_run(DOCS / "results" / path).records[i].samples for i in range(50)])
-        for path in (
-            "ablations/push_t/refined-k32-cem",
-            "lite/push_t/faster-eb-cem",
-            "ablations/push_t/refined-k32-icem",
-        )
-    ]
+    searched = (
+        "ablations/push_t/refined-k32-cem",
+        "lite/push_t/faster-eb-cem",
+        "ablations/push_t/refined-k32-icem",
+    )
+    runs = [read_run(DOCS / "results" / path) for path in searched]
+    candidates = [np.mean([run.records[i].samples for i in range(50)]) for run in runs]
     assert "({:,.0f} for a problem in the mean, EB-CEM {:,.0f})".format(*candidates[:2]) in page
     assert f"iCEM needs the fewest, {candidates[2]:,.0f}" in page
     for verdict, first, other in (

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class Ours:
         """Return the evaluations of a setup."""
         return [one for one in self.found if setup is not None and one.setup == setup]
 
-    @property
+    @cached_property
     def machines(self) -> list[str]:
         """Return the machines in words, each once."""
         return list(dict.fromkeys(map(machine_of, self.found)))
@@ -82,16 +83,21 @@ class Ours:
         """Return the number of what it was made with."""
         return str(self.makings.index(self.made_with(one)) + 1)
 
-    @property
+    @cached_property
     def makings(self) -> list[str]:
         """Return what evaluations were made with, each once."""
         return list(dict.fromkeys(map(self.made_with, self.found)))
 
     def preset_text(self, one: Evaluated) -> str:
         """Return the preset; sizes that are no preset's are numbered, if there are several."""
-        others = list(dict.fromkeys(other.sizes for other in self.found if other.preset == OWN_SIZES))
-        several = one.preset == OWN_SIZES and len(others) > 1
-        return f"{OWN_SIZES} {others.index(one.sizes) + 1}" if several else one.preset
+        preset = one.preset
+        several = preset == OWN_SIZES and len(self.own_sizes) > 1
+        return f"{OWN_SIZES} {self.own_sizes.index(one.sizes) + 1}" if several else preset
+
+    @cached_property
+    def own_sizes(self) -> list[tuple[Any, ...] | None]:
+        """Return the sizes that are no preset's, each once."""
+        return list(dict.fromkeys(one.sizes for one in self.found if one.preset == OWN_SIZES))
 
     def machine_text(self, one: Evaluated) -> str:
         """Return the machine by its number."""
