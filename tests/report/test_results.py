@@ -15,10 +15,8 @@ from scope_wm.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "docs" / "results" / "simulator").iterdir())
-SOLVABLE, SHAPED = (
-    ["point_maze", "push_t", "wall"],
-    ["rope", "granular"],
-)  # with a rule of success, and without
+SOLVABLE = ["point_maze", "push_t", "wall"]
+SHAPED = ["rope", "granular"]  # without a rule of success
 
 
 def settings(task: str) -> EvaluateSettings:
