@@ -133,7 +133,7 @@ def speed(attempts: Sequence[Attempt]) -> str:
     return (
         f"A candidate takes {fast_each:.1f} ms with {SPARSE.model} and {slow_each:.1f} ms with "
         f"{DENSE.model}: {slow_each / fast_each:.1f} times as fast. All planning took {fast:.1f} and "
-        f"{slow:.1f} s; the first search of eb-cem has three times the candidates, later ones gain from it."
+        f"{slow:.1f} s; the first search of eb-cem has three times the candidates."
     )
 
 
