@@ -46,6 +46,14 @@ def test_times_of_the_simulator_are_not_told(evaluated: Make) -> None:
     assert (row["model"], row["plan time"], row["of a step"]) == (SIMULATOR, "-", "-")
 
 
+def test_true_dynamics_are_not_taken_for_the_model_whose_cost_they_have(evaluated: Make) -> None:
+    plain, played = dense(evaluated), dense(evaluated)
+    played.settings["true_dynamics"] = True
+    assert Ours(found=[played, plain]).of(plain.setup) == [plain]
+    row = cells(played, plain)
+    assert (row["model"], row["plan time"], row["of a step"]) == ("true dynamics, learned cost", "-", "-")
+
+
 def test_the_dense_model_is_not_compared_with_itself(evaluated: Make) -> None:
     row = cells(dense(evaluated))
     assert (row["model"], row["p, against dense"]) == ("dense", "")

@@ -25,6 +25,7 @@ from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import load_latent_model
 from scope_wm.planning.models import ActionScale, SimulatorModel
 from scope_wm.planning.mpc import Controller
+from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
 
@@ -95,9 +96,10 @@ def solve_instances(job: Job, report: Report) -> None:
     torch.set_num_threads(1)
     settings, task = job.settings, find_task(job.settings.task)()
     problem_of = problem_source(task, settings.problems_from)
-    model: LatentModel | SimulatorModel
+    model: LatentModel | SimulatorModel | TrueDynamics
     if job.scale is None:
-        model = load_latent_model(settings.model, settings.task)
+        learned = load_latent_model(settings.model, settings.task)
+        model = TrueDynamics(task, learned) if settings.model.true_dynamics else learned
     else:
         model = SimulatorModel(task, job.scale)
     planner = settings.search.step_planner()

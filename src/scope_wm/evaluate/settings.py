@@ -158,9 +158,9 @@ def expect_plannable(model: ModelSettings, search: SearchSettings) -> None:
     """Refuse a model that cannot be searched like that."""
     if search.planner == "gradient" and model.precision == "int8":
         raise UsageError("the gradient planner needs float32 or bfloat16: products in int8 have no gradient")
-    if model.simulated and search.planner == "gradient":
+    if model.plays and search.planner == "gradient":
         raise UsageError("the gradient planner needs a learned model: a simulator has no gradient")
-    if model.simulated and search.max_memory is not None:
+    if model.plays and search.max_memory is not None:
         raise UsageError("a simulator plays one candidate after another: it takes no --max-memory")
 
 
@@ -198,7 +198,7 @@ class EvaluateSettings:
     @property
     def path(self) -> Path:
         """Return the directory of the run."""
-        name = f"{Path(self.model.model).name}-{self.search.planner}"
+        name = f"{self.model.name}-{self.search.planner}"
         return self.out or home(self.task, self.model) / "evaluate" / name
 
     @property
@@ -235,7 +235,7 @@ class EvaluateSettings:
     @property
     def chunk(self) -> int | None:
         """Return how many candidates are imagined at a time, where that is known: workers have one thread."""
-        on_processor = not self.simulated and self.model.resolved_device().type == "cpu"
+        on_processor = not self.model.plays and self.model.resolved_device().type == "cpu"
         return self.search.limits().chunk or (THREAD_CHUNK if on_processor else None)
 
     def resolved(self) -> dict[str, Any]:

@@ -13,6 +13,10 @@ SIMULATOR_NOTE = (
     "The model is the simulator: a reference. Its cost is the true path left to the goal, not a "
     "distance of images."
 )
+TRUE_DYNAMICS_NOTE = (
+    "True dynamics: candidates were played in the simulator, and the images that they end with compared "
+    "with the goal's as the model does. A reference: of a model only its encoder and cost are tested."
+)
 TABLE_NOTE = (
     "Rope and Granular are rebuilt on pymunk: the same kind of task as the paper's, not its benchmark. "
     "The distance is Chamfer's; there is no rule of success."
@@ -102,6 +106,7 @@ def notes(settings: EvaluateSettings) -> tuple[str, ...]:
     """Return what a reader of the figures must know."""
     chosen = {
         SIMULATOR_NOTE: settings.simulated,
+        TRUE_DYNAMICS_NOTE: settings.model.true_dynamics,
         TABLE_NOTE: not settings.protocol.has_success,
         "Searches had a deadline: results depend on the machine.": settings.search.max_seconds is not None,
     }

@@ -1,9 +1,11 @@
 """Which model to plan with, and how a learned one is loaded: one way for the robot, `evaluate` and `plan`."""
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -21,7 +23,8 @@ from scope_wm.types import UsageError
 
 SIMULATOR = "simulator"
 AUTO = "auto"
-OF_LEARNED_MODELS = ("encoder", "k", "allow_other_k", "alpha", "precision", "compile")
+OF_IMAGINATION = ("k", "allow_other_k", "precision", "compile")
+OF_LEARNED_MODELS = ("encoder", "true_dynamics", "alpha", *OF_IMAGINATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class ModelSettings:
     """directory of the frozen encoder, if it is not where the model says"""
     device: str = AUTO
     """where the model runs, such as cpu or cuda:1; auto: the first GPU of CUDA, else cpu"""
+    true_dynamics: bool = False
+    """play candidates in the simulator instead of imagining them; the cost is the model's: a reference"""
     k: int | None = None
     """tokens to keep; None: as the model was trained"""
     allow_other_k: bool = False
@@ -52,17 +57,31 @@ class ModelSettings:
         if self.alpha is not None and not 0 <= self.alpha < inf:
             raise UsageError(f"expected a finite --alpha of at least 0, got {self.alpha}")
         if self.simulated:
-            given = (n for n in OF_LEARNED_MODELS if getattr(self, n) != getattr(ModelSettings, n))
-            for name in given:
-                option = name.replace("_", "-")
-                raise UsageError(f"--model {SIMULATOR} takes no --{option}: it is no learned model")
+            self._expect_defaults(OF_LEARNED_MODELS, f"--model {SIMULATOR}", "it is no learned model")
             if self.device not in (AUTO, "cpu"):
                 raise UsageError(f"--model {SIMULATOR} runs on the processor, got --device {self.device}")
+        if self.true_dynamics:
+            self._expect_defaults(OF_IMAGINATION, "--true-dynamics", "nothing is imagined")
+
+    def _expect_defaults(self, names: Sequence[str], what: str, why: str) -> None:
+        for name in names:
+            if getattr(self, name) != getattr(ModelSettings, name):
+                raise UsageError(f"{what} takes no --{name.replace('_', '-')}: {why}")
+
+    @property
+    def name(self) -> str:
+        """Return what results are named after."""
+        return f"{Path(self.model).name}{'-true-dynamics' if self.true_dynamics else ''}"
 
     @property
     def simulated(self) -> bool:
-        """Tell whether the simulator is the model."""
+        """Tell whether the simulator is the model, and judges candidates too."""
         return self.model == SIMULATOR
+
+    @property
+    def plays(self) -> bool:
+        """Tell whether candidates are played in the simulator, whatever judges them."""
+        return self.simulated or self.true_dynamics
 
     def resolved_device(self) -> torch.device:
         """Return the device that is meant, or say that it is not here."""

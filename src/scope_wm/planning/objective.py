@@ -31,9 +31,16 @@ def frame_costs(
 ) -> Float[Tensor, "*B L"]:
     """Return the distance of every frame to the goal."""
     visual, proprio, _ = fuse.split(frames)
-    visual_error = (visual - goal.visual.unsqueeze(-3)).square().mean((-1, -2))
-    proprio_error = (proprio - goal.proprio.unsqueeze(-2)).square().mean(-1)
-    return visual_error + alpha * proprio_error
+    there = Goal(visual=goal.visual.unsqueeze(-3), proprio=goal.proprio.unsqueeze(-2))
+    return distances(visual, proprio, there, alpha)
+
+
+def distances(
+    visual: Float[Tensor, "*B N V"], proprio: Float[Tensor, "*B E"], goal: Goal, alpha: float
+) -> Float[Tensor, " *B"]:
+    """Return how far visual tokens and proprio embeddings are from the goal."""
+    visual_error = (visual - goal.visual).square().mean((-1, -2))
+    return visual_error + alpha * (proprio - goal.proprio).square().mean(-1)
 
 
 def last_frame(costs: Float[Tensor, "*B L"]) -> Float[Tensor, " *B"]:

@@ -41,7 +41,17 @@ CEM, EB_CEM = "cem", "eb-cem"
 SAMPLES = LATER_STEPS.samples
 OWN_SIZES = "own sizes"
 # Settings that a setup tells, or where the model was.
-TOLD = {"model", "encoder", "device", "k", "allow_other_k", "planner", "samples", "first_samples"}
+TOLD = {
+    "model",
+    "encoder",
+    "device",
+    "true_dynamics",
+    "k",
+    "allow_other_k",
+    "planner",
+    "samples",
+    "first_samples",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +115,8 @@ class Evaluated:
 
     @property
     def setup(self) -> Setup | None:
-        """Return what was evaluated; None if it is the simulator, or a model that is not known."""
-        if self.header is None:
+        """Return what was evaluated; None if candidates were simulated, or the model is not known."""
+        if self.header is None or self.plays:
             return None
         selector, asked = self.header["model"]["selector"], self.settings
         return Setup(
@@ -118,6 +128,12 @@ class Evaluated:
             planner=asked["planner"],
             samples=self.samples,
         )
+
+    @property
+    def plays(self) -> bool:
+        """Tell whether candidates were played in the simulator: then times tell nothing of a model."""
+        true_dynamics = bool(self.settings.get("true_dynamics"))
+        return true_dynamics or self.run.config["model_digest"] == SIMULATOR
 
     @property
     def is_refined(self) -> bool:

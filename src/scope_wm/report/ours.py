@@ -10,7 +10,6 @@ import numpy as np
 from scope_wm.elite_bank import LATER_STEPS
 from scope_wm.evaluate.compare import compare_records, pair, times_compare
 from scope_wm.evaluate.summary import success_of, success_text
-from scope_wm.planning.load import SIMULATOR
 from scope_wm.report.evaluated import (
     DENSE,
     DISTILLED,
@@ -201,6 +200,8 @@ def evaluation_row(ours: Ours, one: Evaluated) -> tuple[str, ...]:
 def model_text(one: Evaluated) -> str:
     """Return which model was evaluated, and in what it differs from the paper's."""
     setup = one.setup
+    if one.plays and one.header is not None:
+        return "true dynamics, learned cost"
     if setup is None:
         return one.preset
     if setup.selector == DENSE:
@@ -232,12 +233,12 @@ def step_seconds(one: Evaluated) -> float:
 
 def plan_time(one: Evaluated) -> str:
     """Return the mean plan time of an instance as text; that of a simulator tells nothing of a model."""
-    return UNKNOWN if one.preset == SIMULATOR else f"{plan_seconds(one):.1f} s"
+    return UNKNOWN if one.plays else f"{plan_seconds(one):.1f} s"
 
 
 def step_time(one: Evaluated) -> str:
     """Return the mean plan time of a step of control as text, where that of an instance is told."""
-    return UNKNOWN if one.preset == SIMULATOR else f"{step_seconds(one):.2f} s"
+    return UNKNOWN if one.plays else f"{step_seconds(one):.2f} s"
 
 
 def peak_memory(one: Evaluated) -> str:

@@ -33,6 +33,7 @@ from scope_wm.planning.latent import LatentModel, Seen, chance_of
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import PlanningModel, SimulatorModel
 from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
+from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.report.plan_video import Scene, Story, video
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task
@@ -72,13 +73,13 @@ class PlanSettings:
         if self.path.is_dir():
             raise UsageError(f"expected --out to name a file, {self.path} is a directory")
         expect_writable(self.path.parent)
-        if self.model.simulated and self.decoder is not None:
+        if self.model.plays and self.decoder is not None:
             raise UsageError("the simulator imagines no images: it takes no --decoder")
 
     @property
     def path(self) -> Path:
         """Return the video to write."""
-        name = f"{Path(self.model.model).name}-{self.search.planner}-{self.seed}.mp4"
+        name = f"{self.model.name}-{self.search.planner}-{self.seed}.mp4"
         return self.out or home(self.task, self.model) / "plan" / name
 
 
@@ -91,7 +92,7 @@ def plan(settings: PlanSettings) -> None:
     planner, limits = settings.search.step_planner(), settings.search.limits()
     controller = Controller(model, planner, mpc, limits=limits)
     (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, mpc.max_steps))
-    note = f"{settings.search.planner}, {Path(settings.model.model).name}, problem {settings.seed}"
+    note = f"{settings.search.planner}, {settings.model.name}, problem {settings.seed}"
     story = story_of(task, outcome, scenes(task, outcome, model, decoder), note, mpc.max_steps)
     settings.path.parent.mkdir(parents=True, exist_ok=True)
     write_video(settings.path, video(story))
@@ -127,6 +128,8 @@ def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], 
     if chosen.simulated:
         return SimulatorModel(task, simulator_scale(settings.task, settings.problems_from)), None
     model = load_latent_model(chosen, settings.task)
+    if chosen.true_dynamics:
+        return TrueDynamics(task, model), None
     if not imagines_frames(model):
         if settings.decoder is not None:
             raise UsageError(f"{chosen.model} imagines no whole images: it takes no --decoder")
