@@ -30,8 +30,8 @@ docs: setup
 # docs/results.md and its plots, from the evaluations that are kept in docs/results
 results: setup
 	rm -rf build/results
-	$(BIN)/scope-wm report docs/results/simulator/* docs/results/lite/*/* $(wildcard docs/results/ablations/*/*) \
-		--out build/results --videos 0
+	$(BIN)/scope-wm report docs/results/simulator/* docs/results/true-dynamics/* \
+		docs/results/lite/*/* docs/results/ablations/*/* --out build/results --videos 0
 	rm -rf docs/plots
 	cp build/results/report.md docs/results.md
 	cp -r build/results/plots docs/plots

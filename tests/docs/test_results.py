@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +21,18 @@ from scope_wm.presets import lite
 from scope_wm.report.run_report import write_report
 from scope_wm.shipping.add import STAGES
 from scope_wm.shipping.record import read_record
+from scope_wm.tasks import TASKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
+TRUE_DYNAMICS = sorted((DOCS / "results" / "true-dynamics").iterdir())
 LITE = sorted((DOCS / "results" / "lite").glob("*/*"))
 ABLATIONS = sorted((DOCS / "results" / "ablations").glob("*/*"))
 
 
 def test_the_page_is_what_the_kept_evaluations_amount_to(tmp_path: Path) -> None:
     assert LITE
-    write_report([*SIMULATOR, *LITE, *ABLATIONS], tmp_path, videos=0)
+    write_report([*SIMULATOR, *TRUE_DYNAMICS, *LITE, *ABLATIONS], tmp_path, videos=0)
     assert (DOCS / "results.md").read_text() == (tmp_path / "report.md").read_text(), "run `make results`"
     assert contents(DOCS / "plots") == contents(tmp_path / "plots"), "run `make results`"
 
@@ -41,19 +44,37 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_readme_tells_the_same() -> None:
     readme = (DOCS.parent / "README.md").read_text()
-    told = re.findall(r"^\| `(\w+)/(\w+)`.*?, (\S+) \| (.*?) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
-    assert told
-    for task, name, planner, solved, interval, seconds in told:
-        summary = read_run(DOCS / "results" / "lite" / task / f"{name}-{planner.lower()}").summary
-        if success := summary["success"]:
-            low, high = (100 * end for end in success["interval"])
-            assert solved == f"{success['solved']} of {success['instances']}"
-            assert interval == f"{low:.1f} to {high:.1f} %"
-        else:
-            low, high = summary["final_distance_interval"]
-            assert solved == f"{100 * summary['way_made']:.0f} % of the way, {summary['instances']} problems"
-            assert interval == f"distance {low:.3g} to {high:.3g}"
-        assert seconds == f"{summary['mean_plan_seconds']:.1f} s"
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
+    assert {task for task, *_ in rows} == set(TASKS)
+    for task, *cells in rows:
+        runs = [
+            DOCS / "results" / "lite" / task / name for name in ("dense-cem", "fast-eb-cem", "faster-eb-cem")
+        ]
+        assert cells == [in_short(read_run(run).summary) if run.is_dir() else "not evaluated" for run in runs]
+
+
+def test_no_sparse_model_solves_significantly_fewer_problems() -> None:
+    runs = {path: read_run(path) for path in LITE}
+    with_success = {path: run for path, run in runs.items() if run.summary["success"]}
+    ps = [
+        compare_records(*pair([runs[path.parent / "dense-cem"], run])).p_success
+        for path, run in with_success.items()
+        if path.name != "dense-cem"
+    ]
+    told = " ".join((DOCS.parent / "README.md").read_text().split())
+    assert f"(McNemar's exact test, p at least {min(ps):.3g})" in told
+    assert min(ps) > 0.05
+
+
+def in_short(summary: dict[str, Any]) -> str:
+    """Return a result with its interval and the plan time, as the README tells them."""
+    if success := summary["success"]:
+        low, high = (100 * end for end in success["interval"])
+        result = f"{success['solved']} of {success['instances']} ({low:.0f} to {high:.0f} %)"
+    else:
+        low, high = summary["final_distance_interval"]
+        result = f"{100 * summary['way_made']:.0f} % of the way ({low:.2f} to {high:.2f})"
+    return f"{result}, {summary['mean_plan_seconds']:.1f} s"
 
 
 @pytest.mark.parametrize("path", LITE, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -91,6 +112,10 @@ def test_findings_are_those_of_the_evaluations() -> None:
         first = [run.records[i] for i in range(int(count))]
         solved = f"{sum(record.success for record in first)} of {count}"
         assert result == (solved if run.summary["success"] else way_text(way_made(first)))
+    maze = read_run(DOCS / "results" / "lite" / "point_maze" / "dense-cem")
+    failed = [record for record in maze.records.values() if not record.success]
+    assert f"In all {len(failed)} failures of the dense model, of {len(maze.records)} problems," in page
+    assert all(record.path_left >= 2 * record.final_distance for record in failed)
     searched = (
         "ablations/push_t/refined-k32-cem",
         "lite/push_t/faster-eb-cem",

@@ -29,6 +29,8 @@ def test_a_row_tells_what_was_evaluated_and_how_it_went(evaluated: Make) -> None
         "model": "K = 32",
         "planner": "eb-cem 300/100",
         "result": "88.0 % (76.2 to 94.4 %), 44 of 50",
+        "first 50 or 10": "",
+        "block must move": "",
         "p, against dense": "0.031",  # six that only the dense one solves: 2 / 2^6
         "steps to success": "2.00",
         "plan time": "2.0 s",
@@ -177,7 +179,14 @@ def test_problems_whose_block_must_move_are_told_apart(evaluated: Make) -> None:
     table, _ = evaluations_section(Ours(found=[replace(one, run=replace(one.run, records=records))])).blocks
     assert isinstance(table, Table)
     row = dict(zip(COLUMNS, table.rows[0], strict=True))
-    assert row["result"].endswith("44 of 50; block must move: 40.0 % (16.8 to 68.7 %), 4 of 10")
+    assert row["result"] == "88.0 % (76.2 to 94.4 %), 44 of 50"
+    assert row["block must move"] == "40.0 % (16.8 to 68.7 %), 4 of 10"
+
+
+def test_instances_of_the_papers_protocol_are_told_apart(evaluated: Make) -> None:
+    row = cells(evaluated(solved=90, count=100))
+    assert row["result"].endswith("90 of 100")
+    assert row["first 50 or 10"].endswith("50 of 50")
 
 
 def test_a_model_is_told_by_what_differs_from_the_papers(evaluated: Make) -> None:

@@ -48,7 +48,8 @@ GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 
   image, and the optimiser with candidates that cost nothing. A full step (encoding, and a search of 100 x 10)
   is measured where the budget allowed it.
 - "Faster" is the ratio to dense A and B, both with CEM, in the same round: the median over rounds, then the
-  lowest and the highest. As in the paper, EB-CEM's wider first step (300 x 10) is included.
+  lowest and the highest if there are several. As in the paper, EB-CEM's wider first step (300 x 10) is
+  included.
 - A is DINO-WM's algorithm: in every step all frames of the window anew, float32, eager, attention as
   softmax(QK^T)V with all scores in memory (torch's math backend), one batch of candidates after another. As
   published, it also encodes the image once for every candidate; its time is that of A and of encoding a batch

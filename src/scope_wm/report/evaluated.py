@@ -169,6 +169,11 @@ class Evaluated:
         return replace(self, run=replace(self.run, records=records))
 
     @property
+    def is_longer(self) -> bool:
+        """Tell whether there are more instances than in the paper's protocol."""
+        return len(self.run.records) > protocol_of(self.task).instances
+
+    @property
     def success(self) -> Success | None:
         """Return how many instances were solved; None if the task has no rule of success."""
         return success_of(list(self.run.records.values())) if self.has_success else None
@@ -182,7 +187,7 @@ class Evaluated:
 
     def result(self) -> str:
         """Return the result by the paper's protocol as text, and that of all instances if they are more."""
-        shown = [self.protocol, self] if len(self.run.records) > len(self.protocol.run.records) else [self]
+        shown = [self.protocol, self] if self.is_longer else [self]
         return "; ".join(one.result_text() for one in shown)
 
     def result_text(self) -> str:
