@@ -55,3 +55,4 @@ def test_the_lite_preset_is_for_a_laptop() -> None:
         assert preset.teacher.max_samples == preset.sparse.max_samples == samples
         assert preset.refine is not None
         assert preset.refine.fit.max_samples == samples // 5
+        assert preset.refine.fit.optimiser.lr == (1e-3 if task == "push_t" else 2e-4)

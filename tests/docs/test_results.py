@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from scope_wm.evaluate.compare import compare_records, pair
 from scope_wm.evaluate.models import model_digest
 from scope_wm.evaluate.run import read_config, read_run
 from scope_wm.evaluate.settings import protocol_of
-from scope_wm.evaluate.summary import way_made, way_text
+from scope_wm.evaluate.statistics import bootstrap
+from scope_wm.evaluate.summary import success_of, way_made, way_text
 from scope_wm.model import shipped
 from scope_wm.model.checkpoint import read_header
 from scope_wm.pipeline.variants import trials
@@ -22,6 +22,7 @@ from scope_wm.report.run_report import write_report
 from scope_wm.shipping.add import STAGES
 from scope_wm.shipping.record import read_record
 from scope_wm.tasks import TASKS
+from scope_wm.train.refine import STAGE as REFINE
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
@@ -44,13 +45,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_readme_tells_the_same() -> None:
     readme = (DOCS.parent / "README.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", readme, re.MULTILINE)
-    assert {task for task, *_ in rows} == set(TASKS)
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", readme, re.MULTILINE)
+    assert [task for task, *_ in rows] == list(TASKS)
     for task, *cells in rows:
-        runs = [
-            DOCS / "results" / "lite" / task / name for name in ("dense-cem", "fast-eb-cem", "faster-eb-cem")
-        ]
-        assert cells == [in_short(read_run(run).summary) if run.is_dir() else "not evaluated" for run in runs]
+        assert cells == in_short(task)
+    text = " ".join(readme.split())
+    played = read_run(DOCS / "results" / "true-dynamics" / "point_maze").records
+    assert f"CEM solves {sum(played[i].success for i in range(50))} of the first 50" in text
+    ways = [read_run(DOCS / "results" / "lite" / "rope" / f"{name}-cem") for name in ("fast", "faster")]
+    shares = [f"{100 * run.summary['way_made']:.0f}" for run in ways]
+    assert f"with CEM, {' and '.join(shares)} % of the way" in text
 
 
 def test_no_sparse_model_solves_significantly_fewer_problems() -> None:
@@ -66,15 +70,22 @@ def test_no_sparse_model_solves_significantly_fewer_problems() -> None:
     assert min(ps) > 0.05
 
 
-def in_short(summary: dict[str, Any]) -> str:
-    """Return a result with its interval and the plan time, as the README tells them."""
-    if success := summary["success"]:
-        low, high = (100 * end for end in success["interval"])
-        result = f"{success['solved']} of {success['instances']} ({low:.0f} to {high:.0f} %)"
-    else:
-        low, high = summary["final_distance_interval"]
-        result = f"{100 * summary['way_made']:.0f} % of the way ({low:.2f} to {high:.2f})"
-    return f"{result}, {summary['mean_plan_seconds']:.1f} s"
+def in_short(task: str) -> list[str]:
+    """Return results with intervals and plan times, as the README tells them, on problems that all have."""
+    names = ("dense-cem", "fast-eb-cem", "faster-eb-cem")
+    runs = [read_run(DOCS / "results" / "lite" / task / name) for name in names]
+    cells = []
+    for run, records in zip(runs, pair(runs), strict=True):
+        if run.summary["success"]:
+            success = success_of(records)
+            assert success is not None
+            low, high = (100 * end for end in success.interval)
+            result = f"{success.solved} of {success.instances} ({low:.0f} to {high:.0f} %)"
+        else:
+            low, high = bootstrap(np.array([record.final_distance for record in records]))
+            result = f"{way_text(way_made(records))} (distance {low:.2f} to {high:.2f})"
+        cells.append(f"{result}, {np.mean([record.plan_seconds for record in records]):.1f} s")
+    return cells
 
 
 @pytest.mark.parametrize("path", LITE, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -112,9 +123,16 @@ def test_findings_are_those_of_the_evaluations() -> None:
         first = [run.records[i] for i in range(int(count))]
         solved = f"{sum(record.success for record in first)} of {count}"
         assert result == (solved if run.summary["success"] else way_text(way_made(first)))
-    maze = read_run(DOCS / "results" / "lite" / "point_maze" / "dense-cem")
-    failed = [record for record in maze.records.values() if not record.success]
-    assert f"In all {len(failed)} failures of the dense model, of {len(maze.records)} problems," in page
+    learned, mixed, true = (
+        read_run(DOCS / "results" / path)
+        for path in ("lite/point_maze/dense-cem", "true-dynamics/point_maze", "simulator/point_maze")
+    )
+    ps = [compare_records(*pair(runs)).p_success for runs in ([learned, mixed], [mixed, true])]
+    assert f"(McNemar's p = {ps[0]:.3f})" in page
+    assert f"significantly more (p = {ps[1]:.3f})" in page
+    assert ps[1] < 0.05 < ps[0]
+    failed = [record for record in learned.records.values() if not record.success]
+    assert f"In all {len(failed)} failures of the dense model, of {len(learned.records)} problems," in page
     assert all(record.path_left >= 2 * record.final_distance for record in failed)
     searched = (
         "ablations/push_t/refined-k32-cem",
@@ -137,11 +155,36 @@ def test_findings_are_those_of_the_evaluations() -> None:
     ):
         assert distance_differs(first, other) == verdict
     errors = re.findall(r"^\| `(.*?)` \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
-    assert errors
-    for model, *shown in errors:
-        made = read_header(shipped.FOLDER / model)[0]["made"]
+    assert {model: shown for model, *shown in errors} == oracle_errors()
+
+
+def oracle_errors() -> dict[str, list[str]]:
+    """Return the errors of shipped models with their own selection and the oracle's, where it is known."""
+    found = {}
+    for record in shipped.FOLDER.glob("*/*/record.json"):
+        folder = record.parent
+        made = read_header(folder)[0]["made"]
         figures = (made.get("before") or made)["figures"]
-        assert shown == [f"{figures[key]:.3f}" for key in ("one_step_of_copy", "oracle_of_copy")]
+        if "oracle_of_copy" in figures:
+            told = [f"{figures[key]:.3f}" for key in ("one_step_of_copy", "oracle_of_copy")]
+            found[f"{folder.parent.name}/{folder.name}"] = told
+    return found
+
+
+def test_the_guide_tells_which_models_are_refined() -> None:
+    tasks = {
+        "PointMaze": "point_maze",
+        "Wall": "wall",
+        "Push-T": "push_t",
+        "Rope": "rope",
+        "Granular": "granular",
+    }
+    text = " ".join((DOCS / "models.md").read_text().split())
+    told = re.search(r"Those of ([^.]*) are \[refined\]", text)
+    assert told is not None
+    for name, task in tasks.items():
+        for folder in (shipped.FOLDER / task).iterdir():
+            assert (read_header(folder)[0]["made"]["stage"] == REFINE) == (name in told[1])
 
 
 def distance_differs(first: str, other: str) -> bool:

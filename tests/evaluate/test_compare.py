@@ -89,6 +89,9 @@ def test_what_else_differs_is_named_and_times_are_qualified(
     saved: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, same, other = (saved(name, FIRST) for name in ("first", "same", "other"))
+    config = json.loads((same / "config.json").read_text())
+    del config["settings"]["true_dynamics"]  # an older run
+    (same / "config.json").write_text(json.dumps(config))
     config = json.loads((other / "config.json").read_text())
     config["settings"] |= {"max_steps": 3, "workers": 7}
     config["versions"]["torch"] = "1.0"

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,16 @@ import torch
 
 from scope_wm.cli import main
 from scope_wm.evaluate.run import read_run
+from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
+from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.planning import true_dynamics
 from scope_wm.planning.load import ModelSettings, load_latent_model
 from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import observe_states
 from scope_wm.planning.true_dynamics import TrueDynamics
+from scope_wm.report.plan import PlanSettings, load_model
 from scope_wm.tasks import TASKS
+from scope_wm.types import UsageError
 
 
 @pytest.mark.parametrize("alpha", [0.0, 2.0])
@@ -60,7 +65,34 @@ def test_an_evaluation_is_named_after_it_and_says_so(
     out = random_model("wall").parent / "evaluate" / f"{random_model('wall').name}-true-dynamics-eb-cem"
     assert main(["evaluate", *words, *small]) == 0
     assert "candidates were played in the simulator" in capsys.readouterr().out
-    config = read_run(out).config
-    assert (config["settings"]["true_dynamics"], config["settings"]["chunk"]) == (True, None)
+    played = read_run(out)
+    settings = played.config["settings"]
+    assert (settings["true_dynamics"], settings["chunk"]) == (True, None)
+    imagined = [word for word in words if word != "--true-dynamics"]
+    assert main(["evaluate", *imagined, *small, "--out", "imagined"]) == 0
+    ends = [
+        [record.final_distance for record in run.records.values()]
+        for run in (played, read_run(Path("imagined")))
+    ]
+    assert ends[0] != ends[1]
     assert main(["plan", *words, *small[2:-2], "--out", "solved.mp4"]) == 0
     assert Path("solved.mp4").is_file()
+
+
+def test_a_video_is_planned_with_it_too(random_model: Callable[[str], Path]) -> None:
+    chosen = ModelSettings(model=str(random_model("wall")), true_dynamics=True)
+    model, decoder = load_model(PlanSettings(task="wall", model=chosen), TASKS["wall"]())
+    assert isinstance(model, TrueDynamics)
+    assert decoder is None
+
+
+def test_a_model_of_some_patches_is_refused(random_model: Callable[[str], Path], tmp_path: Path) -> None:
+    trained = TrainedModel.from_pretrained(random_model("wall"))
+    config = replace(
+        trained.config,
+        selector=SelectorConfig(kind="random", k=6),
+        background=BackgroundConfig(kind="ignored"),
+    )
+    TrainedModel(config=config, world_model=build(config)).save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="compares whole images"):
+        load_latent_model(ModelSettings(model=str(tmp_path), true_dynamics=True))

@@ -54,6 +54,7 @@ def test_true_dynamics_are_not_taken_for_the_model_whose_cost_they_have(evaluate
     assert Ours(found=[played, plain]).of(plain.setup) == [plain]
     row = cells(played, plain)
     assert (row["model"], row["plan time"], row["of a step"]) == ("true dynamics, learned cost", "-", "-")
+    assert row["p, against dense"] == ""
 
 
 def test_the_dense_model_is_not_compared_with_itself(evaluated: Make) -> None:

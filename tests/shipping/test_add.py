@@ -185,6 +185,12 @@ def test_machines_are_told_apart_row_by_row(added: Path) -> None:
     assert f"Machine 1: {one.machine}. Machine 2: Another." in text
 
 
+def test_what_the_simulator_played_is_not_told_as_the_models_result(mine: Path, tmp_path: Path) -> None:
+    edit(mine / EVALUATION / "config.json", lambda config: config["settings"].update(true_dynamics=True))
+    add(AddSettings(run=mine, out=tmp_path / "shipped"))
+    assert read_record(tmp_path / "shipped" / "wall" / "faster").results == []
+
+
 @pytest.mark.parametrize(("asked", "told"), [(4, ["samples 4"]), (100, []), (None, [])])
 def test_candidates_are_told_if_they_are_not_the_usual_number(
     run: Path, asked: int | None, told: list[str]

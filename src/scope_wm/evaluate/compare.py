@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scope_wm.evaluate.instances import InstanceRecord
-from scope_wm.evaluate.run import Run, read_run
+from scope_wm.evaluate.run import Run, read_run, settings_of
 from scope_wm.evaluate.statistics import LEVEL, Interval, bootstrap, mcnemar, wilson
 from scope_wm.types import UsageError
 
@@ -80,7 +80,7 @@ def compare(settings: CompareSettings) -> None:
 
 def differences(first: Run, other: Run) -> list[str]:
     """Name the settings and versions in which a run differs from the first."""
-    before, after = (run.config["settings"] | run.config["versions"] for run in (first, other))
+    before, after = (settings_of(run.config) | run.config["versions"] for run in (first, other))
     return [
         f"{name} {after.get(name)} (first {before.get(name)})"
         for name in before | after

@@ -1,6 +1,7 @@
 """Which model an evaluation plans with: a trained one, checked against its task, or the simulator.
 
-The simulator needs the scale of actions only: a search draws standardised ones.
+Or both: the cost of the one with the dynamics of the other. The simulator alone needs the scale of actions,
+for a search draws standardised ones.
 """
 
 import hashlib
@@ -11,9 +12,12 @@ from scope_wm.data.split import open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.model.checkpoint import model_directory, read_header
 from scope_wm.model.directory import CONFIG
-from scope_wm.planning.load import SIMULATOR, ModelSettings
-from scope_wm.planning.models import ActionScale, policy_scale
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.load import SIMULATOR, ModelSettings, load_latent_model
+from scope_wm.planning.models import ActionScale, SimulatorModel, policy_scale
+from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.tasks import find_task
+from scope_wm.tasks.task import Task
 from scope_wm.types import UsageError
 
 
@@ -46,3 +50,13 @@ def simulator_scale(task: str, problems_from: Path | None) -> ActionScale:
         values = statistics(open_splits(problems_from).training)
         return ActionScale(mean=values.action_mean, std=values.action_std, frameskip=simulator.frameskip)
     return policy_scale(simulator)
+
+
+def planning_model(
+    settings: ModelSettings, task: Task, scale: ActionScale | None
+) -> LatentModel | SimulatorModel | TrueDynamics:
+    """Return what is planned with; the simulator is given its scale, others bring their own."""
+    if scale is not None:
+        return SimulatorModel(task, scale)
+    learned = load_latent_model(settings, task.name)
+    return TrueDynamics(task, learned) if settings.true_dynamics else learned

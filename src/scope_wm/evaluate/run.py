@@ -140,14 +140,15 @@ def expect_same_surroundings(path: Path, old: dict[str, Any], config: dict[str, 
             )
 
 
-def comparable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be the same for two sets of instances to be of one run.
-
-    An option that is younger than a run had its default there.
-    """
+def settings_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run; an option that is younger than the run had its default there."""
     options = (option for group in (ModelSettings, SearchSettings) for option in fields(group))
-    settings = {option.name: option.default for option in options} | config["settings"]
-    same = {name: value for name, value in settings.items() if name not in FREE}
+    return {option.name: option.default for option in options} | config["settings"]
+
+
+def comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be the same for two sets of instances to be of one run."""
+    same = {name: value for name, value in settings_of(config).items() if name not in FREE}
     return same | {"model": config["model_digest"], "data": config["data_digest"]}
 
 

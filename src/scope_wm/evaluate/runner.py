@@ -16,16 +16,14 @@ from scope_wm.data.progress import progress
 from scope_wm.data.workers import Report, run_in_processes
 from scope_wm.evaluate.instances import InstanceRecord, instance_seed, problem_source, run_instance
 from scope_wm.evaluate.memory import PeakMemory
-from scope_wm.evaluate.models import simulator_scale
+from scope_wm.evaluate.models import planning_model, simulator_scale
 from scope_wm.evaluate.run import SUMMARY, append, is_complete, read_config, read_records, writing
 from scope_wm.evaluate.settings import EvaluateSettings
 from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
-from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import load_latent_model
-from scope_wm.planning.models import ActionScale, SimulatorModel
+from scope_wm.planning.models import ActionScale
 from scope_wm.planning.mpc import Controller
-from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
 
@@ -96,12 +94,7 @@ def solve_instances(job: Job, report: Report) -> None:
     torch.set_num_threads(1)
     settings, task = job.settings, find_task(job.settings.task)()
     problem_of = problem_source(task, settings.problems_from)
-    model: LatentModel | SimulatorModel | TrueDynamics
-    if job.scale is None:
-        learned = load_latent_model(settings.model, settings.task)
-        model = TrueDynamics(task, learned) if settings.model.true_dynamics else learned
-    else:
-        model = SimulatorModel(task, job.scale)
+    model = planning_model(settings.model, task, job.scale)
     planner = settings.search.step_planner()
     limits = replace(settings.search.limits(), processes=settings.worker_count)
     controller = Controller(model, planner, settings.mpc, limits=limits)

@@ -14,8 +14,8 @@ SIMULATOR_NOTE = (
     "distance of images."
 )
 TRUE_DYNAMICS_NOTE = (
-    "True dynamics: candidates were played in the simulator, and the images that they end with compared "
-    "with the goal's as the model does. A reference: of a model only its encoder and cost are tested."
+    "True dynamics: candidates were played in the simulator, and what is seen at their end compared with "
+    "the goal as the model does. A reference: of the model only its encoder and its cost are tested."
 )
 TABLE_NOTE = (
     "Rope and Granular are rebuilt on pymunk: the same kind of task as the paper's, not its benchmark. "

@@ -103,6 +103,8 @@ def load_latent_model(settings: ModelSettings, task: str | None = None) -> Laten
     config = trained.config
     if task not in (None, config.task):
         raise UsageError(f"expected a model of {task}, {settings.model} is one of {config.task}")
+    if settings.true_dynamics and isinstance(trained.world_model.background, Ignored):
+        raise UsageError("--true-dynamics compares whole images: a model of a subset of the patches does not")
     eye = trained.load_encoder(settings.encoder)
     if isinstance(eye, torch.nn.Module):
         eye.to(device)

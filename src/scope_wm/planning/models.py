@@ -2,7 +2,8 @@
 
 A model turns observations and goals into a `Cost` of standardised candidates, and plans into actions of the
 task. A learned model (`planning/latent.py`) sees images and proprio only. The simulator sees states: it is
-a reference that tells errors of the planner from errors of the model.
+a reference that tells errors of the planner from errors of the model. `planning/true_dynamics.py` is between
+them: the true dynamics with a learned cost.
 """
 
 from collections.abc import Sequence

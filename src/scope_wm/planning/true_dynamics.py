@@ -1,7 +1,6 @@
-"""The true dynamics with a learned cost: candidates are played in the simulator, their last images compared.
+"""The true dynamics with a learned cost: candidates are played in the simulator, and their ends compared.
 
-A reference that tells errors of the cost from errors of the model: a problem that is not solved like this
-would not be solved with a perfect model either.
+A reference that tells errors of the cost from errors of the model: it plans as a perfect model would.
 """
 
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from scope_wm.planning.latent import LatentModel, Seen
-from scope_wm.planning.models import Observations, States
+from scope_wm.planning.latent import LatentModel
+from scope_wm.planning.models import Observations
 from scope_wm.planning.mpc import execute, observe_states
 from scope_wm.planning.objective import Goal, distances
 from scope_wm.planning.search import Cost
@@ -23,8 +22,12 @@ BATCH = 64  # images encoded at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenState(Seen, States):
+class SeenState:
     """What the model sees of each of B problems, and the states that the simulator goes on from."""
+
+    visual: Float[Tensor, "B N V"]
+    proprio: Float[Tensor, "B P"]
+    states: Float64[np.ndarray, "B state"]
 
 
 class TrueDynamics:
@@ -49,7 +52,7 @@ class TrueDynamics:
 
     def cost(self, now: SeenState, goal: SeenState, previous: SeenState | None = None) -> Cost:
         """Return the model's cost of where plans really end."""
-        goals = zip(goal.visual, self._embedded(goal), strict=True)
+        goals = zip(goal.visual, self._embedded(goal.proprio), strict=True)
         aims = [Goal(visual=visual, proprio=proprio) for visual, proprio in goals]
 
         def cost(candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:
@@ -58,8 +61,8 @@ class TrueDynamics:
 
         return cost
 
-    def _embedded(self, seen: Seen) -> Float[Tensor, "B E"]:
-        return self.model.world_model.fuse.proprio(seen.proprio)
+    def _embedded(self, proprio: Float[Tensor, "B P"]) -> Float[Tensor, "B E"]:
+        return self.model.world_model.fuse.proprio(proprio)
 
     def _end_costs(
         self,
@@ -72,5 +75,5 @@ class TrueDynamics:
         for first in range(0, len(plans), BATCH):
             ends = [execute(self.task, start, plan) for plan in plans[first : first + BATCH]]
             seen = self.model.see(observe_states(self.task, ends))
-            costs.append(distances(seen.visual, self._embedded(seen), goal, self.model.alpha))
+            costs.append(distances(seen.visual, self._embedded(seen.proprio), goal, self.model.alpha))
         return torch.cat(costs)

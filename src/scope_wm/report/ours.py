@@ -45,7 +45,8 @@ NOTES = [
     "Result: the share of solved problems with Wilson's 95 % interval. Of Rope and Granular, which have no "
     "rule of success: the mean final Chamfer distance with its bootstrap interval, lower is better, and "
     "the share that was made of the way to about the nearest that can be reached, a ratio of means.",
-    "First 50 or 10: of Rope and Granular 10, as many as the paper has, where more were evaluated.",
+    "First 50 or 10: the result on as many problems as the paper has (10 of Rope and Granular, else 50), if "
+    "more were evaluated.",
     "Block must move: Push-T's problems that are not solved by moving the agent alone.",
     "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
     "sizes, refined if the other is, with as many steps and iterations, as long plans and as much time.",
@@ -137,7 +138,7 @@ class Ours:
     def p_against_dense(self, one: Evaluated) -> str:
         """Return the p-value of equal success, by problems that both were evaluated on."""
         yardstick = self.dense_of(one)
-        if yardstick is None or yardstick is one or not one.has_success:
+        if yardstick is None or yardstick is one or one.plays or not one.has_success:
             return ""
         first, other = pair([yardstick.run, one.run])
         return f"{compare_records(first, other).p_success:.2g}"

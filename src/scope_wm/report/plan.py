@@ -16,7 +16,7 @@ from torch import Tensor
 from scope_wm.background import Ignored
 from scope_wm.data.play import VIDEOS, write_video
 from scope_wm.evaluate.instances import problem_source
-from scope_wm.evaluate.models import simulator_scale
+from scope_wm.evaluate.models import planning_model, simulator_scale
 from scope_wm.evaluate.settings import (
     SearchSettings,
     expect_at_least,
@@ -30,10 +30,9 @@ from scope_wm.model.decoder import GRID, Decoder, to_uint8
 from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.latent import LatentModel, Seen, chance_of
-from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.models import PlanningModel, SimulatorModel
+from scope_wm.planning.load import ModelSettings
+from scope_wm.planning.models import PlanningModel
 from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
-from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.report.plan_video import Scene, Story, video
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task
@@ -125,11 +124,10 @@ def verdict(outcome: Outcome, distance: float, *, has_success: bool) -> str:
 def load_model(settings: PlanSettings, task: Task) -> tuple[PlanningModel[Any], Decoder | None]:
     """Return what is planned with, and what draws what it imagines, if there is such a thing."""
     chosen = settings.model
-    if chosen.simulated:
-        return SimulatorModel(task, simulator_scale(settings.task, settings.problems_from)), None
-    model = load_latent_model(chosen, settings.task)
-    if chosen.true_dynamics:
-        return TrueDynamics(task, model), None
+    scale = simulator_scale(settings.task, settings.problems_from) if chosen.simulated else None
+    model = planning_model(chosen, task, scale)
+    if not isinstance(model, LatentModel):
+        return model, None
     if not imagines_frames(model):
         if settings.decoder is not None:
             raise UsageError(f"{chosen.model} imagines no whole images: it takes no --decoder")

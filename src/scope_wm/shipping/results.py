@@ -20,7 +20,8 @@ def results_of(runs: Sequence[Path], weights: Mapping[str, str]) -> list[Result]
     """
     results = []
     for one in read_evaluations(runs):
-        if kind := weights.get(one.run.config["model_digest"]):
+        kind = weights.get(one.run.config["model_digest"])
+        if kind and not one.plays:  # what the simulator plays is not the model's doing
             told = {len(part.run.records): part for part in (one, one.protocol)}
             results += [result_of(part, kind, all_of=len(one.run.records)) for part in told.values()]
     return sorted(results, key=order)
