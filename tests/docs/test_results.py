@@ -207,3 +207,10 @@ def test_the_guide_tells_what_refining_did() -> None:
     made = read_header(shipped.FOLDER / "point_maze" / "faster")[0]["made"]
     before, after = (part["figures"]["one_step_of_copy"] for part in (made["before"], made))
     assert f"there K = 32 has an error of {after:.3f} after {before:.3f}" in text
+    made = read_header(shipped.FOLDER / "wall" / "faster")[0]["made"]
+    (first, last), (first_after, last_after) = (
+        (part["figures"]["one_step_of_copy"], part["figures"]["last_of_copy"])
+        for part in (made["before"], made)
+    )
+    assert f"in the fifth frame fell from {last:.3f} to {last_after:.3f}" in text
+    assert f"lost next to nothing, {first_after:.3f} after {first:.3f}" in text
