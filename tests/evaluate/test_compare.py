@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scope_wm.cli import main
-from scope_wm.evaluate.compare import compare_records, times_compare, verdict
+from scope_wm.evaluate.compare import compare_records, pair, times_compare, verdict
 from scope_wm.evaluate.instances import InstanceRecord
 from scope_wm.evaluate.run import read_run, run_config
 from scope_wm.evaluate.settings import EvaluateSettings
@@ -14,6 +14,7 @@ from scope_wm.evaluate.summary import summarise
 from scope_wm.files import write_json
 from scope_wm.planning.load import ModelSettings
 from scope_wm.records import to_json
+from scope_wm.types import UsageError
 
 
 def records(successes: Sequence[int], distances: Sequence[float], seconds: float) -> list[InstanceRecord]:
@@ -83,6 +84,16 @@ def test_a_table_and_a_sentence_are_printed(
     shown = capsys.readouterr().out
     for text in ("100.0 %", "25.0 %", "0.0312", "+2", "0.50", "8 instances", "significant: success, final"):
         assert text in " ".join(shown.split())
+
+
+def test_problems_may_differ_by_rounding_only(saved: Callable[..., Path]) -> None:
+    runs = [
+        read_run(saved(name, [replace(FIRST[0], start_distance=start)]))
+        for name, start in (("first", 1.0), ("rounded", 1.0 + 1e-15), ("other", 1.1))
+    ]
+    pair(runs[:2])
+    with pytest.raises(UsageError, match="starts elsewhere"):
+        pair([runs[0], runs[2]])
 
 
 def test_what_else_differs_is_named_and_times_are_qualified(

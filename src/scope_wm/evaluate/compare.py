@@ -7,6 +7,7 @@ how many there are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,9 @@ def pair(runs: Sequence[Run]) -> list[list[InstanceRecord]]:
                     f"{run.path} on {what} {theirs}"
                 )
         for i in common:
-            if first.records[i].start_distance != run.records[i].start_distance:
+            if not isclose(
+                first.records[i].start_distance, run.records[i].start_distance
+            ):  # but for rounding
                 raise UsageError(
                     f"expected runs on the same problems: instance {i} of {run.path} starts elsewhere than "
                     f"that of {first.path}"
