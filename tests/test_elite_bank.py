@@ -145,3 +145,12 @@ def test_with_no_share_for_the_bank_it_is_cem_with_another_first_step() -> None:
         plain = cem(two_valleys, start, generators(*seeds), settings)
         assert torch.equal(plan.actions, plain.actions)
         assert torch.equal(plan.costs, plain.costs)
+
+
+@pytest.mark.parametrize(("count", "local"), [(100, 70), (90, 63), (99, 69), (1, 0)])
+def test_the_local_share_is_rounded_down_from_its_exact_value(count: int, local: int) -> None:
+    bank = EliteBank(sequences=torch.zeros(1, 3, 2, 2))
+    mean, std = torch.ones(1, 2, 2), torch.zeros(1, 2, 2)
+    drawn = bank(mean, std, count, [torch.Generator().manual_seed(0)])
+    assert int((drawn == 0).all(dim=(2, 3)).sum()) == local
+    assert int((drawn == 1).all(dim=(2, 3)).sum()) == count - local

@@ -27,6 +27,7 @@ class Whole:
     flag: bool = False
     limit: int | None = None
     other: Part | None = None
+    span: tuple[float, float] | None = None
     label: str = field(default_factory=lambda: "made")
 
 
@@ -38,6 +39,7 @@ WHOLE = Whole(
     parts=[Part(share=0.25), Part(share=0.5, colour=(3, 4.0))],
     limit=5,
     other=Part(share=0.75),
+    span=(0.5, 2.0),
     flag=True,
 )
 
@@ -54,6 +56,7 @@ def test_a_record_comes_back_from_json_as_it_was() -> None:
     assert read.part == WHOLE.part
     assert read.parts == WHOLE.parts
     assert read.other == WHOLE.other
+    assert read.span == WHOLE.span
     assert json.dumps(to_json(read)) == text
 
 
@@ -83,6 +86,7 @@ def test_an_int_becomes_the_float_that_is_wanted() -> None:
         (changed(count="3"), "file: count: expected int, got '3'"),
         (changed(flag=1), "file: flag: expected bool, got 1"),
         (changed(limit="5"), "file: limit: expected int | None, got '5'"),
+        (changed(span=[1.0]), "file: span: expected tuple[float, float], got [1.0]"),
         (changed(values=1.0), "file: values: expected a list of numbers, got 1.0"),
         (changed(values=None), "file: values: expected a list of numbers, got None"),
         (changed(values=["1"]), "file: values: expected a list of numbers, got ['1']"),

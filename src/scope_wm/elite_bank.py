@@ -57,7 +57,8 @@ class EliteBank:
         generators: Sequence[torch.Generator],
     ) -> Float[Tensor, "B S L A"]:
         """Draw local candidates, then global ones; a problem draws indices, local noise, global noise."""
-        size, local = self.sequences.shape[1], floor(self.local_share * count)
+        size = self.sequences.shape[1]
+        local = floor(round(self.local_share * count, 6))  # in floating point, 0.7 * 90 is less than 63
         drawn = [torch.randint(size, (local,), generator=g, device=g.device) for g in generators]
         around = taken(self.sequences, moved(torch.stack(drawn), mean.device))
         noise = normal(generators, (local, *mean.shape[1:]), mean)

@@ -67,9 +67,10 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return _expect(value in get_args(hint), value, f"one of {list(get_args(hint))}", where)
     if get_origin(hint) in (Union, types.UnionType):
         allowed = get_args(hint)
-        if value is not None and is_dataclass(allowed[0]):  # a record or None
+        plain = [kind for kind in allowed if isinstance(kind, type) and not is_dataclass(kind)]
+        if value is not None and allowed[0] not in plain:  # a record or a tuple, or None
             return _read(allowed[0], value, where)
-        return _expect(any(_fits(kind, value) for kind in allowed), value, str(hint), where)
+        return _expect(any(_fits(kind, value) for kind in plain), value, str(hint), where)
     if get_origin(hint) is tuple:
         _expect(isinstance(value, list) and len(value) == len(get_args(hint)), value, str(hint), where)
         return tuple(_read(kind, item, where) for kind, item in zip(get_args(hint), value, strict=True))

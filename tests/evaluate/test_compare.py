@@ -64,6 +64,7 @@ def test_runs_are_compared_instance_by_instance() -> None:
     assert result.p_success == 2 / 2**6  # six instances that only the first solves
     assert result.distance_difference == 2.0
     assert result.distance_interval == (2.0, 2.0)  # exactly 2 longer in every pair
+    assert result.p_distance == 2 / 2**8
     assert result.time_ratio == 0.5
     assert verdict("other", result) == "other: significant: success, final distance"
 

@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from scope_wm.cli import main
 from scope_wm.data.problems import problems
 from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
+from scope_wm.data.workers import usable_cores
 from scope_wm.evaluate.instances import InstanceRecord, problem_source
 from scope_wm.evaluate.models import simulator_scale
 from scope_wm.evaluate.run import is_evaluated, read_records, read_run, workers_text
@@ -354,4 +354,4 @@ def test_workers_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert learned.worker_count == learned.resolved()["workers"] == 1
     assert replace(learned, workers=3).worker_count == 3
     monkeypatch.undo()
-    assert settings(tmp_path, workers=None).resolved()["workers"] == os.cpu_count()
+    assert settings(tmp_path, workers=None).resolved()["workers"] == usable_cores()

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from scope_wm.evaluate.statistics import bootstrap, mcnemar, wilson
+from scope_wm.evaluate.statistics import bootstrap, mcnemar, sign_flips, wilson
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,40 @@ def test_bootstrap_repeats_with_its_seed_and_refuses_nothing_to_resample() -> No
     assert bootstrap(values, seed=4) == bootstrap(values, seed=4) != bootstrap(values, seed=5)
     with pytest.raises(ValueError, match="got none"):
         bootstrap(values[:0])
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([2.0], 1.0),  # one pair tells nothing
+        ([1.0, 1.0], 0.5),
+        ([1.0, 2.0, 3.0], 0.25),
+        ([1.0, 2.0, -3.0], 1.0),
+        ([0.1, 0.2, 0.4, 0.8, 1.6, -0.1], 6 / 64),  # all alike, or one of the two 0.1
+        ([0.0] * 5, 1.0),
+        ([0.1] * 13, 2 / 2**13),
+    ],
+)
+def test_flipping_all_signs_is_exact(differences: list[float], p: float) -> None:
+    assert sign_flips(np.array(differences)) == p
+    assert sign_flips(-np.array(differences)) == p
+
+
+def test_drawn_signs_are_close_to_all_signs() -> None:
+    values = np.random.default_rng(3).normal(0.4, 1.0, 14)
+    signs = 1 - 2 * (np.arange(2**14)[:, None] >> np.arange(14) & 1)
+    exact = np.mean(abs(signs @ values) >= abs(values.sum()) - 1e-9)
+    assert 0.02 < exact < 0.9
+    assert sign_flips(values) == pytest.approx(exact, abs=0.015)
+    assert sign_flips(np.full(50, 1.0)) == 1 / 10_001  # never 0, however clear
+
+
+def test_chance_differences_are_rarely_significant() -> None:
+    rng = np.random.default_rng(0)
+    found = [sign_flips(rng.normal(size=10)) < 0.05 for _ in range(400)]
+    assert 0.02 < np.mean(found) < 0.08
+
+
+def test_flipping_signs_needs_pairs() -> None:
+    with pytest.raises(ValueError, match="got none"):
+        sign_flips(np.array([]))

@@ -4,27 +4,31 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
 
 from scope_wm.cli import main
+from scope_wm.model.shipped import shipped_model
 from scope_wm.report.evaluated import read_evaluations
 from scope_wm.report.run_directory import TrainedStage, gaps, trained_stages, world_models
-from scope_wm.report.run_pictures import picture_jobs, sparsest
+from scope_wm.report.run_pictures import picture_jobs, replay_jobs, sparsest
 from scope_wm.report.run_report import ReportSettings, run_summary, write_report
 from scope_wm.types import UsageError
 
-SIMULATED = Path(__file__).parents[2] / "docs" / "results" / "simulator" / "wall"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+SIMULATED = RESULTS / "simulator" / "wall"
 CHROMIUM = shutil.which("chromium")
 PICTURES = [
     "Learning curves",
     "What the selector looks at",
     "How wrong the background is",
     "What the models imagine",
-    "Problems, planned once more",
+    "Problems of wall, planned once more",
 ]
 # Tells in the page's title what a browser made of it, once everything has had time to load.
 PROBE = """<script>
@@ -170,7 +174,8 @@ def test_what_is_not_there_or_not_finished_is_said(tiny_run: Path, tmp_path: Pat
 def test_a_run_without_any_training_has_a_report(tiny_run: Path, tmp_path: Path) -> None:
     page = write_report([part_of(tiny_run, tmp_path, "data")], tmp_path / "out")
     assert "## Run run: wall\n" in tables_of(page)
-    assert "`tokens` is not there" in tables_of(page)
+    assert "`teacher` is not there" in tables_of(page)
+    assert "`tokens`" not in tables_of(page)  # they may be made on the fly
     assert media(page.read_text()) == []
 
 
@@ -202,6 +207,24 @@ def test_problems_are_planned_again_only_if_videos_are_asked_for(tiny_run: Path)
     assert [job.title for job in picture_jobs(tiny_run, trained, found, 1)] == PICTURES
     assert [job.title for job in picture_jobs(tiny_run, trained, found, 0)] == PICTURES[:-1]
     assert [job.title for job in picture_jobs(tiny_run, trained, [], 1)] == PICTURES[:-1]
+
+
+def test_problems_of_shipped_models_are_planned_again_task_by_task() -> None:
+    names = ("wall/dense-cem", "wall/faster-eb-cem", "push_t/faster-eb-cem")
+    found = read_evaluations([SIMULATED, *(RESULTS / "lite" / name for name in names)])
+    assert [one.directory for one in found] == [
+        None,
+        *(shipped_model(name) for name in ("wall/dense", "wall/faster", "push_t/faster")),
+    ]
+    jobs = replay_jobs(found, 2)
+    assert [job.title for job in jobs] == [
+        "Problems of wall, planned once more",
+        "Problems of push_t, planned once more",
+    ]
+    shown = [cast("partial[object]", job.draw).args for job in jobs]
+    assert shown == [(found[2], 2, None), (found[3], 2, None)]
+    assert replay_jobs(found, 0) == []
+    assert replay_jobs(found[:1], 2) == []
 
 
 def test_the_background_is_shown_of_the_sparsest_model_like_the_papers(tiny_run: Path) -> None:

@@ -17,7 +17,7 @@ from scope_wm.planning.load import ModelSettings
 from scope_wm.report.evaluated import read_evaluations
 from scope_wm.report.run_report import ReportSettings, report
 from scope_wm.shipping.add import AddSettings, add
-from scope_wm.shipping.card import card, planner_text
+from scope_wm.shipping.card import NOT_REFINED, card, planner_text, result_row
 from scope_wm.shipping.listing import result_text
 from scope_wm.shipping.record import read_record
 from scope_wm.shipping.results import changes
@@ -89,7 +89,7 @@ def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> Non
     low, high = (100 * end for end in summary["success"]["interval"])
     (result,) = read_record(added / "wall" / "faster").results
     (row,) = (line for line in text.splitlines() if line.startswith(f"| {planner_text(result)} |"))
-    assert f"| float32 | 2 | {summary['success']['solved']} of 2 | {low:.1f} to {high:.1f} % |" in row
+    assert f"| float32 | 2 | {summary['success']['solved']} of 2 solved | {low:.1f} to {high:.1f} % |" in row
     assert row.endswith(
         f"| {summary['mean_final_distance']:.3g} | {summary['mean_plan_seconds']:.2f} s | 1 |"
     )
@@ -103,6 +103,21 @@ def test_the_card_tells_what_the_run_has_recorded(run: Path, added: Path) -> Non
     assert "scope-wm collect --task wall --episodes 5 --seed 0" in text
     assert "cannot be compared with the paper's" in text
     assert "trained further on frames that it imagines" in text
+
+
+def test_a_task_with_a_distance_only_has_the_interval_of_that(added: Path) -> None:
+    (result,) = read_record(added / "wall" / "faster").results
+    distance = replace(result, solved=None, way_made=0.5, distance_interval=(0.125, 0.25))
+    assert result_row(distance, 1)[3:5] == ("50 % of the way", "distance 0.125 to 0.25")
+
+
+def test_a_model_that_was_not_refined_says_so_if_its_preset_refines(added: Path) -> None:
+    header, _ = read_header(added / "wall" / "faster")
+    record = read_record(added / "wall" / "faster")
+    unrefined = header | {"made": header["made"]["before"]}
+    assert NOT_REFINED not in card("wall/faster", header, record)
+    assert NOT_REFINED in card("wall/faster", unrefined, replace(record, preset="lite"))
+    assert NOT_REFINED not in card("wall/faster", unrefined, replace(record, preset="paper"))
 
 
 def test_the_record_counts_windows_and_steps_of_every_training(run: Path, added: Path) -> None:
@@ -170,8 +185,8 @@ def test_of_a_long_evaluation_the_instances_of_the_protocol_are_told_too(mine: P
         for line in (tmp_path / "out" / "wall" / "faster" / "README.md").read_text().splitlines()
     ]
     assert [cells[2:4] for cells in rows if cells[1:2] == ["float32"]] == [
-        ["51", "3 of 51"],
-        ["the first 50 of 51", "2 of 50"],
+        ["51", "3 of 51 solved"],
+        ["the first 50 of 51", "2 of 50 solved"],
     ]
     assert [result_text(each).split(" solved")[0] for each in results] == ["3 of 51", "2 of the first 50"]
 
@@ -202,6 +217,8 @@ def test_candidates_are_told_if_they_are_not_the_usual_number(
     assert changes(one) == told
     one.settings["k"] = 98
     assert changes(one) == [*told, "K = 98"]
+    one.settings["first_samples"] = 300
+    assert changes(one) == [*told, "first samples 300", "K = 98"]
 
 
 def test_adding_again_changes_nothing_and_leaves_nothing_behind(run: Path, tmp_path: Path) -> None:

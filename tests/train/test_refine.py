@@ -1,3 +1,5 @@
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,6 +140,20 @@ def test_the_record_tells_how_the_model_was_made_before(world: World, sparse: Pa
     assert made["before"] == source["made"]
     with pytest.raises(UsageError, match="frames: 2 there, 3 here"):
         train_refine(replace(asked, frames=3))
+
+
+def test_data_that_the_model_was_not_trained_on_is_pointed_out(
+    world: World, sparse: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_refine(settings(world, sparse, tmp_path / "same"))
+    assert "was not trained on" not in capsys.readouterr().err
+    other = tmp_path / "other"
+    shutil.copytree(sparse, other)
+    header = json.loads((other / "config.json").read_text())
+    header["made"]["inputs"]["tokens"] = "of other episodes"
+    (other / "config.json").write_text(json.dumps(header))
+    train_refine(settings(world, other, tmp_path / "refined"))
+    assert f"{other} was not trained on {world.data}" in capsys.readouterr().err
 
 
 def test_the_command_refines_and_leaves_what_is_finished(

@@ -1,8 +1,8 @@
 """Compare runs with the first of them, instance by instance: success, final distance, plan time.
 
 Runs are paired: an instance is the same problem in all of them. Success is tested with McNemar's exact test,
-distances with a paired bootstrap. Every run is tested against the first by itself, without a correction for
-how many there are.
+distances by flipping the signs of their differences. Every run is tested against the first by itself, without
+a correction for how many there are.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from rich.table import Table
 
 from scope_wm.evaluate.instances import InstanceRecord
 from scope_wm.evaluate.run import Run, read_run, settings_of
-from scope_wm.evaluate.statistics import LEVEL, Interval, bootstrap, mcnemar, wilson
+from scope_wm.evaluate.statistics import LEVEL, Interval, bootstrap, mcnemar, sign_flips, wilson
 from scope_wm.types import UsageError
 
 Records = Sequence[InstanceRecord]
@@ -47,18 +47,15 @@ class Comparison:
     p_success: float | None  # None: the task has no rule of success
     distance_difference: float
     distance_interval: Interval
+    p_distance: float
     time_ratio: float
-
-    @property
-    def distance_differs(self) -> bool:
-        """Tell whether the interval of the difference leaves 0 out."""
-        low, high = self.distance_interval
-        return low > 0 or high < 0
 
     def cells(self) -> tuple[str, str, str]:
         """Return p-value, difference and ratio as text."""
         low, high = self.distance_interval
-        difference = f"{self.distance_difference:+.3g}\n({low:+.3g} to {high:+.3g})"
+        difference = (
+            f"{self.distance_difference:+.3g}\n({low:+.3g} to {high:+.3g})\np = {self.p_distance:.3g}"
+        )
         p_success = "-" if self.p_success is None else f"{self.p_success:.3g}"
         return p_success, difference, f"{self.time_ratio:.2f}"
 
@@ -111,9 +108,8 @@ def pair(runs: Sequence[Run]) -> list[list[InstanceRecord]]:
                     f"{run.path} on {what} {theirs}"
                 )
         for i in common:
-            if not isclose(
-                first.records[i].start_distance, run.records[i].start_distance
-            ):  # but for rounding
+            starts = (one.records[i].start_distance for one in (first, run))
+            if not isclose(*starts):
                 raise UsageError(
                     f"expected runs on the same problems: instance {i} of {run.path} starts elsewhere than "
                     f"that of {first.path}"
@@ -132,6 +128,7 @@ def compare_records(first: Records, other: Records, *, has_success: bool = True)
         p_success=mcnemar(only_first, only_other) if has_success else None,
         distance_difference=float(differences.mean()),
         distance_interval=bootstrap(differences),
+        p_distance=sign_flips(differences),
         time_ratio=seconds[1] / seconds[0],
     )
 
@@ -166,7 +163,7 @@ def success_cell(records: Records) -> str:
 
 def verdict(name: str, comparison: Comparison) -> str:
     """Say which differences from the first run are significant at 5 %, and which are not."""
-    clear = {"final distance": comparison.distance_differs}
+    clear = {"final distance": comparison.p_distance < LEVEL}
     if comparison.p_success is not None:
         clear = {"success": comparison.p_success < LEVEL} | clear
     weak, strong = ([what for what in clear if clear[what] is wanted] for wanted in (False, True))

@@ -3,6 +3,7 @@
 Wilson      (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)           share of successes
 McNemar     P(as uneven as b : c | b + c fair coins), two-sided                 paired successes
 bootstrap   2.5 and 97.5 % of the means of resampled values                     distances
+sign flips  P(a mean as far from 0 | each difference has either sign)           paired distances
 """
 
 import math
@@ -14,6 +15,7 @@ Interval = tuple[float, float]
 
 Z = 1.959963984540054  # 97.5 % of a standard normal lie below
 RESAMPLES = 10_000
+ALL_SIGNS = 13  # differences of which every way to set the signs is tried: 2^13 < RESAMPLES
 LEVEL = 0.05
 
 
@@ -47,3 +49,20 @@ def bootstrap(values: Float64[np.ndarray, " values"], seed: int = 0) -> Interval
     drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
     low, high = np.quantile(values[drawn].mean(axis=1), [LEVEL / 2, 1 - LEVEL / 2])
     return float(low), float(high)
+
+
+def sign_flips(differences: Float64[np.ndarray, " pairs"]) -> float:
+    """Return the two-sided p-value of a mean difference of 0, which changes no chance if its sign is turned.
+
+    It is exact for few pairs. For more, signs are drawn, and those that were found count as one more draw.
+    """
+    count = len(differences)
+    if count == 0:
+        raise ValueError("expected differences of pairs, got none")
+    if exact := count <= ALL_SIGNS:
+        signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
+    else:
+        signs = np.random.default_rng(0).choice([-1, 1], size=(RESAMPLES, count))
+    found = abs(differences.sum())
+    as_far = int((abs(signs @ differences) >= found * (1 - 1e-9)).sum())  # but for rounding
+    return as_far / len(signs) if exact else (as_far + 1) / (len(signs) + 1)

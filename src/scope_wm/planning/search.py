@@ -243,10 +243,10 @@ def normal(
 
 
 def moved(drawn: Tensor, device: torch.device) -> Tensor:
-    """Move what was drawn to a device, without waiting for what a GPU is still doing."""
+    """Move what was drawn to a device, without waiting for what CUDA is still doing."""
     if device.type == "cuda" and drawn.device.type == "cpu":
-        drawn = drawn.pin_memory()
-    return drawn.to(device, non_blocking=True)
+        return drawn.pin_memory().to(device, non_blocking=True)
+    return drawn.to(device)  # elsewhere a copy that goes on by itself may read memory that is free again
 
 
 def lowest(costs: Float[Tensor, "B S"], count: int) -> Int[Tensor, "B count"]:

@@ -1,7 +1,7 @@
 """Finished evaluations with what was evaluated: model, K, selection, background, planner, samples, preset.
 
 All of it is read from config.json files. An evaluation records the config of its model; one that does not,
-because an earlier version made it, is matched by its hash with the models in the runs.
+because an earlier version made it, is matched by its hash with the models in the runs and those that ship.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from scope_wm.files import read_object
 from scope_wm.model.checkpoint import KIND as WORLD_MODEL
 from scope_wm.model.directory import CONFIG
 from scope_wm.model.encoders import SHIPPED
+from scope_wm.model.shipped import shipped_models
 from scope_wm.model.world_model import TokenConfig
 from scope_wm.planning.load import SIMULATOR, ModelSettings
 from scope_wm.planning.objective import proprio_weight
@@ -236,10 +237,11 @@ class Evaluated:
 
 def read_evaluations(runs: Sequence[Path]) -> list[Evaluated]:
     """Read all finished evaluations of runs; a run may be a single evaluation itself."""
+    configs = [model / CONFIG for model in shipped_models().values()]
+    configs += [file for run in runs for file in sorted(run.glob(f"*/{CONFIG}"))]
     models = {
         hashlib.sha256(file.read_bytes()).hexdigest(): file.parent
-        for run in runs
-        for file in sorted(run.glob(f"*/{CONFIG}"))
+        for file in configs
         if read_object(file).get("kind") == WORLD_MODEL
     }
     found = []

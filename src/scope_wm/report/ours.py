@@ -30,7 +30,7 @@ COLUMNS = (
     "result",
     "first 50 or 10",
     "block must move",
-    "p, against dense",
+    "against dense",
     "plan time",
     "of a step",
     "steps to success",
@@ -48,8 +48,10 @@ NOTES = [
     "First 50 or 10: the result on as many problems as the paper has (10 of Rope and Granular, else 50), if "
     "more were evaluated.",
     "Block must move: Push-T's problems that are not solved by moving the agent alone.",
-    "p: McNemar's exact test of success on the same problems against the dense model with CEM of the same "
-    "sizes, refined if the other is, with as many steps and iterations, as long plans and as much time.",
+    "Against dense: p of McNemar's exact test of success on the same problems, or the difference of mean "
+    "final distances with its bootstrap interval and the p of flipping signs. The dense model is one with "
+    "CEM of the same sizes, refined if the other is, with as many steps and iterations, as long plans and as "
+    "much time.",
     "Plan time: of all searches of a problem until it is solved or the steps are over, in the mean.",
     "Faster: the ratio of plan times on the problems that both were evaluated on, so not always that of the "
     "times shown.",
@@ -135,13 +137,17 @@ class Ours:
         known = own and whole and times_compare(yardstick.run, one.run)
         return f"{100 * own / whole:.0f} %" if known else UNKNOWN
 
-    def p_against_dense(self, one: Evaluated) -> str:
-        """Return the p-value of equal success, by problems that both were evaluated on."""
+    def against_dense(self, one: Evaluated) -> str:
+        """Return the p-value of equal success or the difference of distances, by problems that both have."""
         yardstick = self.dense_of(one)
-        if yardstick is None or yardstick is one or one.plays or not one.has_success:
+        if yardstick is None or yardstick is one or one.plays:
             return ""
-        first, other = pair([yardstick.run, one.run])
-        return f"{compare_records(first, other).p_success:.2g}"
+        found = compare_records(*pair([yardstick.run, one.run]), has_success=one.has_success)
+        if found.p_success is not None:
+            return f"p = {found.p_success:.2g}"
+        low, high = found.distance_interval
+        difference = f"{found.distance_difference:+.2g} ({low:+.2g} to {high:+.2g})"
+        return f"{difference}, p = {found.p_distance:.2g}"
 
 
 def is_yardstick(yardstick: Evaluated, one: Evaluated) -> bool:
@@ -192,7 +198,7 @@ def evaluation_row(ours: Ours, one: Evaluated) -> tuple[str, ...]:
         one.result_text(),
         one.protocol.result_text() if one.is_longer else "",
         success_text(moved),
-        ours.p_against_dense(one),
+        ours.against_dense(one),
         plan_time(one),
         step_time(one),
         UNKNOWN if steps is None else f"{steps:.2f}",

@@ -21,7 +21,7 @@ from scope_wm.train.recorder import METRICS, read_metrics
 
 # In order.
 STAGES = ("data", "tokens", "teacher", "selector", "sparse-*", "refined-*", "decoder", "evaluate/*")
-OPTIONAL = ("refined-*", "decoder")
+OPTIONAL = ("tokens", "refined-*", "decoder")  # tokens may be made on the fly
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,9 +60,19 @@ def picture_jobs(
         if whole and "decoder" in trained:
             draw = partial(draw_imagined, run, whole)
             jobs.append(Job("What the models imagine", sheet_job(IMAGINED, draw)))
-    if videos and (shown := most_telling(found)):
-        jobs.append(Job("Problems, planned once more", partial(replays, run, shown, videos)))
-    return jobs
+    return [*jobs, *replay_jobs(found, videos, run / "decoder")]
+
+
+def replay_jobs(found: list[Evaluated], videos: int, decoder: Path | None = None) -> list[Job]:
+    """Return what shows problems of each task, planned once more, if a model of it is there."""
+    if videos == 0:
+        return []
+    by_task = {one.task: [other for other in found if other.task == one.task] for one in found}
+    shown = [one for evaluations in by_task.values() if (one := most_telling(evaluations))]
+    return [
+        Job(f"Problems of {one.task}, planned once more", partial(replays, one, videos, decoder))
+        for one in shown
+    ]
 
 
 def sparsest(models: dict[str, TrainedStage]) -> str | None:
@@ -101,21 +111,21 @@ def sheet_job(caption: str, draw: Callable[[], Picture]) -> Callable[[], Sequenc
     return lambda: [Media(png(draw()), "image/png", caption)]
 
 
-def replays(run: Path, one: Evaluated, count: int) -> list[Media]:
+def replays(one: Evaluated, count: int, decoder: Path | None) -> list[Media]:
     """Plan problems of an evaluation once more, and show the bank of the first and videos of all."""
     shown = [replay(one, instance) for instance in instances_to_show(one, count)]
     media = []
     if shown and shown[0].bank is not None and one.task in PLACES:
         media.append(Media(png(draw_bank(shown[0], shown[0].bank)), "image/png", BANK))
-    return media + [film(run, one, problem) for problem in shown]
+    return media + [film(one, problem, decoder) for problem in shown]
 
 
-def film(run: Path, one: Evaluated, shown: Replay) -> Media:
-    """Make the video of a problem, with what the model imagines if the run has a decoder."""
-    decoder = None
-    if is_finished(run / "decoder"):
-        decoder = Decoder.from_pretrained(run / "decoder").to(shown.model.device)
-    played = scenes(shown.task, shown.outcome, shown.model, decoder)
+def film(one: Evaluated, shown: Replay, decoder: Path | None) -> Media:
+    """Make the video of a problem, with what the model imagines if there is a decoder."""
+    drawn_by = None
+    if decoder is not None and is_finished(decoder):
+        drawn_by = Decoder.from_pretrained(decoder).to(shown.model.device)
+    played = scenes(shown.task, shown.outcome, shown.model, drawn_by)
     note = f"{model_text(one)}, {one.settings['planner']}, instance {shown.instance}"
     story = story_of(shown.task, shown.outcome, played, note, shown.max_steps)
     caption = f"{note}: {story.verdict}."

@@ -7,6 +7,7 @@ report.md      its tables and plots, for the docs; the plots are in `plots`
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tyro
 
@@ -19,7 +20,7 @@ from scope_wm.report.page import PLOTS, Section, html_page, markdown_page, plot_
 from scope_wm.report.paper_tables import paper_sections
 from scope_wm.report.plots import plots
 from scope_wm.report.run_directory import trained_stages
-from scope_wm.report.run_pictures import Job, picture_jobs
+from scope_wm.report.run_pictures import Job, picture_jobs, replay_jobs
 from scope_wm.report.run_tables import run_tables
 from scope_wm.types import UsageError
 
@@ -47,7 +48,7 @@ class ReportSettings:
     out: Path | None = None
     """directory for report.html and report.md; None: `report` in the first run"""
     videos: int = 1
-    """solved problems of each run to plan again and show, and as many unsolved ones; 0: none"""
+    """solved problems of each run and task to plan again and show, and as many unsolved ones; 0: none"""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be reported."""
@@ -69,8 +70,10 @@ def write_report(runs: Sequence[Path], out: Path, *, videos: int = 1) -> Path:
     expect_writable(out)
     ours = ours_of(read_evaluations(runs))
     sections = comparison(ours)
+    alone = [run for run in runs if is_evaluation(run)]
+    sections += draw(replay_jobs(read_evaluations(alone), videos), 2)
     for run in runs:
-        if not is_evaluation(run):
+        if run not in alone:
             sections += run_sections(run, videos)
     content = {
         out / PAGE: html_page(TITLE, BANNER, sections).encode(),
@@ -113,14 +116,14 @@ def run_sections(run: Path, videos: int) -> list[Section]:
     """Return the tables and pictures of one run."""
     trained, found = trained_stages(run), read_evaluations([run])
     jobs = picture_jobs(run, trained, found, videos)
-    return [*run_tables(run, trained), *draw(jobs)]
+    return [*run_tables(run, trained), *draw(jobs, 3)]
 
 
-def draw(jobs: list[Job]) -> list[Section]:
-    """Draw all pictures of a run, and tell how far that is."""
+def draw(jobs: list[Job], level: Literal[2, 3]) -> list[Section]:
+    """Draw pictures, each under a heading of its own, and tell how far that is."""
     sections = []
     with progress("pictures", len(jobs), 0) as advance:
         for job in jobs:
-            sections.append(Section(job.title, job.draw(), 3))
+            sections.append(Section(job.title, job.draw(), level))
             advance(note=job.title)
     return sections

@@ -6,6 +6,7 @@ from typing import Any
 from scope_wm.evaluate.settings import protocol_of
 from scope_wm.evaluate.statistics import wilson
 from scope_wm.evaluate.summary import TABLE_NOTE, way_text
+from scope_wm.presets import PRESETS
 from scope_wm.report.results import table
 from scope_wm.shipping.record import Record, Result, Training
 from scope_wm.train.refine import STAGE as REFINE
@@ -31,6 +32,10 @@ SEEN_EPISODES = (
 REFINED = (
     "In the last stage it was trained further on frames that it imagines itself (`scope-wm train refine`), "
     "which the paper does not do."
+)
+NOT_REFINED = (
+    "It was not trained further on frames that it imagines itself (`scope-wm train refine`), as the preset "
+    "does by now."
 )
 PART_NOTE = (
     "A row of first problems is no evaluation of its own, but a part of the row above: as many as the "
@@ -100,6 +105,8 @@ def training_section(header: dict[str, Any], record: Record) -> str:
     ]
     if made["stage"] == REFINE:
         parts.append(REFINED)
+    elif record.preset in PRESETS and PRESETS[record.preset](header["model"]["task"]).refine is not None:
+        parts.append(NOT_REFINED)
     if record.recall is not None:
         kept = header["model"]["selector"]["k"]
         parts.append(
@@ -136,7 +143,7 @@ def results_section(record: Record) -> str:
         "planner",
         "weights",
         "problems",
-        "solved",
+        "result",
         "95 % interval",
         "distance at start",
         "at the end",
@@ -152,6 +159,8 @@ def results_section(record: Record) -> str:
     ]
     if any(result.solved is not None for result in record.results):
         notes.append("Intervals are Wilson's.")
+    if any(result.distance_interval is not None for result in record.results):
+        notes.append("Intervals are those of the mean distance at the end, by bootstrap.")
     if any(result.instances < result.all_of for result in record.results):
         notes.append(PART_NOTE)
     if any(result.weights == "float32" for result in record.results):
@@ -163,16 +172,18 @@ def results_section(record: Record) -> str:
 
 def result_row(result: Result, machine: int) -> tuple[str, ...]:
     """Return the cells of one evaluation."""
-    solved, interval = way_text(result.way_made) or "-", "-"
+    told, interval = way_text(result.way_made) or "-", "-"
     if result.solved is not None:
         low, high = (100 * end for end in wilson(result.solved, result.instances))
-        solved, interval = f"{result.solved} of {result.instances}", f"{low:.1f} to {high:.1f} %"
+        told, interval = f"{result.solved} of {result.instances} solved", f"{low:.1f} to {high:.1f} %"
+    elif result.distance_interval is not None:
+        interval = "distance {:.3g} to {:.3g}".format(*result.distance_interval)
     part = f"the first {result.instances} of {result.all_of}"
     return (
         planner_text(result),
         result.weights,
         part if result.instances < result.all_of else str(result.instances),
-        solved,
+        told,
         interval,
         f"{result.start_distance:.3g}",
         f"{result.final_distance:.3g}",

@@ -52,6 +52,7 @@ class Result:
     weights: str  # float16: those that ship; float32: before they were rounded
     machine: str
     way_made: float | None = None  # the share of the way to the goal, of tasks with a distance only
+    distance_interval: tuple[float, float] | None = None  # of the final one, of tasks with a distance only
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,11 +47,16 @@ def result_of(one: Evaluated, weights: str, all_of: int) -> Result:
         weights=weights,
         machine=machine_of(one),
         way_made=None if one.has_success else way_made(list(records)),
+        distance_interval=None if one.has_success else one.score()[1:],
     )
 
 
 def changes(one: Evaluated) -> list[str]:
     """Return the candidates and the tokens, where other numbers than the usual ones were asked for."""
-    asked = {"samples": one.settings["samples"], "K =": one.settings["k"]}
+    asked = {
+        "samples": one.settings["samples"],
+        "first samples": one.settings.get("first_samples"),
+        "K =": one.settings["k"],
+    }
     usual = {"samples": SAMPLES, "K =": None if one.setup is None else one.setup.trained_k}
-    return [f"{name} {value}" for name, value in asked.items() if value not in (None, usual[name])]
+    return [f"{name} {value}" for name, value in asked.items() if value not in (None, usual.get(name))]

@@ -7,6 +7,7 @@ through the whole rollout. It is not of the paper, and comes after its trainings
 trained; the embeddings and the selector stay as they are.
 """
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,10 @@ from scope_wm.types import UsageError
 STAGE = "refine"
 FRAMES = 3
 USUAL_FIT = FitSettings(optimiser=OptimiserSettings(lr=1e-4), epochs=10)
+OTHER_DATA = (
+    "{model} was not trained on {data}: it may have learned from episodes that are to judge it now, if they "
+    "were collected with the same seed"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,7 @@ class TrainRefineSettings:
     """
 
     model: Path
-    """directory of the model"""
+    """directory of the model, or the name of one that ships"""
     data: Path
     """the store that it was trained on"""
     tokens: str
@@ -112,6 +117,8 @@ def train_refine(settings: TrainRefineSettings) -> None:
             start_counts=True,
         )
         before = opened.header.get("made")
+        if (before or {}).get("inputs", {}).get("tokens") not in (None, opened.tokens.digest):
+            print(OTHER_DATA.format(model=opened.directory, data=settings.data), file=sys.stderr)
         figures = training.fit(settings.fit, settings.run, settings.out)
         work.finish(
             figures, lambda made: trained.save_pretrained(settings.out, made=made | {"before": before})
