@@ -178,9 +178,9 @@ def overview(group: str = "") -> str:
         "Visual world models that plan fast.\n\n"
         f"commands:\n{listing}\n\n"
         "examples:\n"
-        "  scope-wm doctor\n"
-        "  scope-wm collect --task push_t --episodes 20 --out data/push_t\n"
-        "  scope-wm data play data/push_t --out push_t.mp4\n\n"
+        "  scope-wm models\n"
+        "  scope-wm plan --task push_t --model push_t/faster --seed 1 --out push_t.mp4\n"
+        "  scope-wm run --task wall --preset tiny\n\n"
         "scope-wm COMMAND --help tells the options of a command; scope-wm --version the version."
     )
 

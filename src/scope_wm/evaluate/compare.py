@@ -28,7 +28,7 @@ TOLD = {"task", "model", "out", "instances", "problems_from"}  # settings that t
 class CompareSettings:
     """Compare finished runs of scope-wm evaluate on the same problems with the first of them.
 
-    Example: scope-wm compare runs/push_t/eval-dense runs/push_t/eval-fast
+    Example: scope-wm compare runs/push_t-dense runs/push_t-faster
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]

@@ -172,7 +172,7 @@ class EvaluateSettings:
     makes a finished run grow, with fewer it leaves it as it is. Results do not depend on the number of
     workers (on a GPU, which they share, but for rounding); times may.
 
-    Example: scope-wm evaluate --task push_t --model runs/push_t-lite/refined-k98 --planner eb-cem
+    Example: scope-wm evaluate --task push_t --model push_t/faster --instances 20 --out runs/push_t-faster
     """
 
     task: TaskName

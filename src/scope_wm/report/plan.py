@@ -47,7 +47,7 @@ class PlanSettings:
     search; of a learned model, the end that it imagines, if there is a decoder to draw it, and which tokens
     of the image get full dynamics, if not all do and they are not drawn at random.
 
-    Example: scope-wm plan --task push_t --model simulator --seed 7
+    Example: scope-wm plan --task push_t --model push_t/faster --seed 7
     """
 
     task: TaskName
