@@ -28,6 +28,7 @@ PICTURES = [
     "What the selector looks at",
     "How wrong the background is",
     "What the models imagine",
+    "Is the cost lower nearer to the goal?",
     "Problems of wall, planned once more",
 ]
 # Tells in the page's title what a browser made of it, once everything has had time to load.
@@ -128,11 +129,11 @@ def test_the_papers_tables_are_there_and_not_taken_for_ours(written: Path) -> No
 
 def test_the_page_shows_every_picture_and_stays_small(written: Path) -> None:
     page = written.read_text()
-    assert re.findall(r"<h3[^>]*>([^<]*)</h3>", page)[-5:] == PICTURES
+    assert re.findall(r"<h3[^>]*>([^<]*)</h3>", page)[-6:] == PICTURES
     found = media(page)
     kinds = [kind for kind, _ in found]
-    # Two planners of one model; five sheets, the bank is the last; a problem that was not solved.
-    assert kinds == ["image/svg+xml", *5 * ["image/png"], "video/mp4"]
+    # Two planners of one model; six pictures, the bank is the last; a problem that was not solved.
+    assert kinds == ["image/svg+xml", *6 * ["image/png"], "video/mp4"]
     for kind, content in found[1:]:
         picture = iio.imread(content, plugin="pyav", index=0) if kind == "video/mp4" else iio.imread(content)
         assert np.std(picture) > 10
@@ -168,7 +169,10 @@ def test_what_is_not_there_or_not_finished_is_said(tiny_run: Path, tmp_path: Pat
         assert optional not in report
     assert "`teacher`" not in report
     assert "The paper" not in report  # nothing was evaluated
-    assert re.findall(r"<h3[^>]*>([^<]*)</h3>", page.read_text())[-1] == "Learning curves"
+    assert re.findall(r"<h3[^>]*>([^<]*)</h3>", page.read_text())[-2:] == [
+        "Learning curves",
+        "Is the cost lower nearer to the goal?",
+    ]
 
 
 def test_a_run_without_any_training_has_a_report(tiny_run: Path, tmp_path: Path) -> None:
@@ -181,7 +185,7 @@ def test_a_run_without_any_training_has_a_report(tiny_run: Path, tmp_path: Path)
 
 def test_pictures_are_drawn_without_kept_tokens(tiny_run: Path, tmp_path: Path, written: Path) -> None:
     run = part_of(tiny_run, tmp_path, "data", "teacher", "selector")
-    _, live = media(write_report([run], tmp_path / "out").read_text())
+    _, live, _ = media(write_report([run], tmp_path / "out").read_text())
     assert live == media(written.read_text())[2]
 
 
@@ -263,7 +267,7 @@ def test_a_model_that_ignores_the_background_is_not_asked_for_frames(tiny_run: P
     sparse = trained_stages(tiny_run)["sparse-k32"]  # which is not there to be loaded
     ignoring = changed(changed(sparse, "selector", "random"), "background", "ignored")
     jobs = picture_jobs(run, found | {"sparse-k32": ignoring}, [], 0)
-    assert [job.title for job in jobs] == ["Learning curves", "What the models imagine"]
+    assert [job.title for job in jobs] == list(expected)
     assert jobs[1].draw() == expected["What the models imagine"]
 
 
@@ -301,5 +305,5 @@ def test_a_browser_loads_all_of_it_without_a_complaint(written: Path, tmp_path: 
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", shown.stdout)
     assert title is not None
-    assert json.loads(title[1]) == {"broken": 0, "wide": 0, "images": 6}
+    assert json.loads(title[1]) == {"broken": 0, "wide": 0, "images": 7}
     assert [line for line in shown.stderr.splitlines() if "CONSOLE" in line] == []

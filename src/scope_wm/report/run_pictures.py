@@ -9,6 +9,7 @@ from scope_wm.data.play import Picture, mp4
 from scope_wm.model.decoder import Decoder
 from scope_wm.report.background_map import draw_background
 from scope_wm.report.bank_paths import PLACES, draw_bank
+from scope_wm.report.cost_shape import draw_cost_shape
 from scope_wm.report.evaluated import DISTILLED, DRAWN, FOREGROUND_DELTA, IGNORED, PAPER_KS, Evaluated
 from scope_wm.report.imagined import draw_imagined
 from scope_wm.report.learning_curves import learning_curves
@@ -28,6 +29,10 @@ BACKGROUND = (
     "model's update, of the dense model. Tokens that the sparse model predicts in full are left bare."
 )
 IMAGINED = "Imagined frames above the real ones, in the held-out window that changes most."
+COST = (
+    "Cost against true distance, of pairs of held-out frames: all pairs, and in each tenth of them the "
+    "median and the band from the tenth to the ninetieth percentile."
+)
 BANK = (
     "The elite bank over the first steps of control. Amber: its action sequences, played by the simulator "
     "from where the step begins. Blue: what was executed."
@@ -60,6 +65,13 @@ def picture_jobs(
         if whole and "decoder" in trained:
             draw = partial(draw_imagined, run, whole)
             jobs.append(Job("What the models imagine", sheet_job(IMAGINED, draw)))
+        if name := dense or sparse:
+            jobs.append(
+                Job(
+                    "Is the cost lower nearer to the goal?",
+                    lambda: [Media(draw_cost_shape(run, name), "image/png", COST)],
+                )
+            )
     return [*jobs, *replay_jobs(found, videos, run / "decoder")]
 
 
