@@ -110,4 +110,4 @@ def draw_against(axes: Axes, measure: Values, cost: Values) -> None:
 def rank_correlation(first: Values, other: Values) -> float:
     """Return Spearman's rank correlation of values without ties."""
     ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (first, other)]
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
