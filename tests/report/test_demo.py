@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from tests.report.browser import CHROMIUM, PHONE, shown
 
 from scope_wm.cli import main
 from scope_wm.report import demo
@@ -20,6 +21,10 @@ def test_shipped_models_plan_side_by_side(
     assert "times as fast" in told.out
     assert told.out.strip().endswith("report.html")
     assert page.count("data:video/mp4") == len(demo.WAYS)
+    if CHROMIUM is not None:
+        seen = shown(tmp_path / "demo/report.html", tmp_path, PHONE, dark=False)
+        assert (seen["broken"], seen["wide"], seen["complaints"]) == (0, 0, [])
+        assert seen["videos"] == len(demo.WAYS)
 
 
 @pytest.mark.parametrize(("samples", "elites"), [(10, 2), (50, 5), (None, None)])

@@ -2,7 +2,6 @@ import base64
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import cast
 import imageio.v3 as iio
 import numpy as np
 import pytest
+from tests.report.browser import DESK, PHONE, needs_chromium, shown
 
 from scope_wm.cli import main
 from scope_wm.model.shipped import shipped_model
@@ -22,7 +22,6 @@ from scope_wm.types import UsageError
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SIMULATED = RESULTS / "simulator" / "wall"
-CHROMIUM = shutil.which("chromium")
 PICTURES = [
     "Learning curves",
     "What the selector looks at",
@@ -31,17 +30,6 @@ PICTURES = [
     "Is the cost lower nearer to the goal?",
     "Problems of wall, planned once more",
 ]
-# Tells in the page's title what a browser made of it, once everything has had time to load.
-PROBE = """<script>
-window.addEventListener("load", async () => {
-  await Promise.all([...document.querySelectorAll("video")].map(v =>
-    v.readyState ? 0 : new Promise(done => { v.onloadedmetadata = v.onerror = done; })));
-  const broken = [...document.images].filter(i => !i.naturalWidth).length
-    + [...document.querySelectorAll("video")].filter(v => !v.videoWidth).length;
-  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  document.title = JSON.stringify({broken, wide, images: document.images.length});
-});
-</script>"""
 
 
 @pytest.fixture(scope="module")
@@ -294,16 +282,10 @@ def test_an_unfinished_evaluation_is_refused(tmp_path: Path) -> None:
         write_report([tmp_path / "run"], tmp_path / "out")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
-@pytest.mark.parametrize("width", [500, 1280])  # a window of Chromium is no narrower
-def test_a_browser_loads_all_of_it_without_a_complaint(written: Path, tmp_path: Path, width: int) -> None:
-    probed = tmp_path / "probed.html"
-    probed.write_text(written.read_text().replace("</body>", f"{PROBE}</body>"))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"]
-    profile = [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900"]
-    command = [str(CHROMIUM), *options, *profile, "--virtual-time-budget=20000", probed.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    title = re.search(r"<title>(.*?)</title>", shown.stdout)
-    assert title is not None
-    assert json.loads(title[1]) == {"broken": 0, "wide": 0, "images": 7}
-    assert [line for line in shown.stderr.splitlines() if "CONSOLE" in line] == []
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(PHONE, True), (DESK, False)])
+def test_a_browser_loads_all_of_it_without_a_complaint(
+    written: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
+    seen = {"broken": 0, "wide": 0, "width": width, "dark": dark, "images": 7, "videos": 1, "complaints": []}
+    assert shown(written, tmp_path, width, dark=dark) == seen
