@@ -38,6 +38,7 @@ def test_the_command_writes_page_json_and_plot(tmp_path: Path) -> None:
     assert "3.03x (19.6 s)" in text  # the paper's
     assert "3 MiB | 100.0%" in text
     assert "with 1 thread." in text
+    assert "take turns: 1. Chunks tried: 10, 25, 50, 100." in text
     assert iio.imread(directory / "plan-wall-tiny.png").std() > 10
     content = json.loads((directory / "plan-wall-tiny.json").read_text())
     assert len(content["rounds"]) == 1  # one is made whatever the budget

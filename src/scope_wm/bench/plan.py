@@ -265,6 +265,7 @@ class PlanBench:
             gemm_rate=max(max(each.gemm_rate.values()) for each in rounds),
             cost_error=self.cost_error(),
             machine=this_machine(),
+            chunks=list(self.settings.chunks),
         )
 
     def cost_error(self) -> float:

@@ -36,10 +36,11 @@ DPI = 110
 
 def plan_section(about: About, rows: Sequence[Row], picture: str) -> str:
     """Return the section."""
+    tried = f" Chunks tried: {', '.join(map(str, about.chunks))}." if about.chunks else ""
     return f"""## Planning: {about.task}, {about.preset} sizes
 
 {machine_line(about.machine)} H = {about.history}, L = {about.horizon}, {about.steps} steps of control of one
-fixed problem without an early stop. Rounds in which all variants take turns: {about.rounds}.
+fixed problem without an early stop. Rounds in which all variants take turns: {about.rounds}.{tried}
 GEMM rate, the best that was seen: {about.gemm_rate:.0f} GFLOP/s (float32, 2048 x 2048 products).
 
 {table(COLUMNS, [cells(about, row, rows) for row in rows])}

@@ -8,7 +8,7 @@ planned with CEM.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from scope_wm.bench.machine import Machine
@@ -107,6 +107,7 @@ class About:
     gemm_rate: float
     cost_error: float  # of int8, in deviations of the costs of candidates
     machine: Machine
+    chunks: list[int] = field(default_factory=list)  # candidates at a time that were tried, if recorded
 
 
 @dataclass(frozen=True, kw_only=True)
