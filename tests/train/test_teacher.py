@@ -13,10 +13,12 @@ from tests.train.conftest import World
 from scope_wm.cli import main
 from scope_wm.data.token_cache import ON_THE_FLY
 from scope_wm.model.checkpoint import TrainedModel, read_header
+from scope_wm.train.dynamics import held_out_figures
+from scope_wm.train.finished import open_teacher
 from scope_wm.train.recorder import read_metrics
 from scope_wm.train.state import CHECKPOINT
 from scope_wm.train.teacher import train_teacher
-from scope_wm.types import MadeOtherwise
+from scope_wm.types import MadeOtherwise, UsageError
 
 
 def losses(directory: Path) -> list[float]:
@@ -59,6 +61,14 @@ def test_a_model_that_has_learned_nothing_is_as_good_as_copying(world: World, tm
     figures = read_header(tmp_path / "idle")[0]["made"]["figures"]
     assert figures["one_step_of_copy"] == pytest.approx(1.0)
     assert figures["rollout_of_copy"] == pytest.approx(1.0)
+
+
+def test_episodes_in_which_nothing_moves_are_refused(world: World) -> None:
+    opened = open_teacher(world.teacher.out, world.data, str(world.tokens), "cpu")
+    (window, *_) = opened.experience().held_out
+    still = window._replace(visual=window.visual[:, :1].expand_as(window.visual))
+    with pytest.raises(UsageError, match="nothing moves in the episodes to judge with"):
+        held_out_figures(opened.load().world_model, [still])
 
 
 def test_mixed_precision_keeps_weights_whole(world: World, tmp_path: Path) -> None:

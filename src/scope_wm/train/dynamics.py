@@ -30,7 +30,7 @@ from scope_wm.model.world_model import WorldModel, dense, prediction_loss
 from scope_wm.train.by_planning import planning_figures
 from scope_wm.train.loop import Fit, FitSettings
 from scope_wm.train.recorder import RunSettings
-from scope_wm.types import Statistics
+from scope_wm.types import Statistics, UsageError
 
 HORIZON = 5  # of held-out rollouts: as long as plans are
 HELD_OUT = 128  # rollouts
@@ -172,6 +172,8 @@ def held_out_figures(model: WorldModel, batches: list[Window]) -> dict[str, floa
         for name, value in window_errors(judged, visual, proprio, actions).items():
             sums[name] = sums.get(name, 0.0) + value
     figures = {name: float(value) / len(batches) for name, value in sums.items()}
+    if figures["rollout_copy"] == 0:
+        raise UsageError("nothing moves in the episodes to judge with: there is nothing to learn from them")
     of_copy = {
         f"{name}_of_copy": figures[name] / figures[f"{name}_copy"]
         for name in ("one_step", "rollout", "last", "background")
