@@ -3,8 +3,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.report.conftest import header
 
+from scope_wm.bench.flops import prediction_gflops
 from scope_wm.bench.paper_figures import DENSE, FAST, FASTER, PAPER_FIGURES
+from scope_wm.model.architecture import ModelConfig
+from scope_wm.records import from_json
 from scope_wm.report.evaluated import Evaluated
 from scope_wm.report.ours import Ours
 from scope_wm.report.page import Section, Table, markdown_page
@@ -42,7 +46,7 @@ def test_the_papers_figures_stand_there_as_printed() -> None:
             "18436 MB",
             "100.0 %",
             "not run",
-            *5 * ("",),
+            *6 * ("",),
         ),
         (
             "Scope-WM (Fast)",
@@ -54,7 +58,7 @@ def test_the_papers_figures_stand_there_as_printed() -> None:
             "7088 MB",
             "38.4 %",
             "not run",
-            *5 * ("",),
+            *6 * ("",),
         ),
         (
             "Scope-WM (Faster)",
@@ -66,7 +70,7 @@ def test_the_papers_figures_stand_there_as_printed() -> None:
             "3334 MB",
             "18.1 %",
             "not run",
-            *5 * ("",),
+            *6 * ("",),
         ),
     ]
     assert shown["All tasks"][2][:4] == ("DreamerV3", "paper", "100 %", "30 %")
@@ -122,9 +126,11 @@ def test_an_evaluation_stands_beside_its_own_row_in_every_table(evaluated: Make)
 def test_ours_tells_instances_interval_preset_and_machine(evaluated: Make) -> None:
     dense = evaluated(k=196, planner="cem", seconds=10.0, max_steps=3)
     shown = tables(dense, evaluated(solved=44, max_steps=3))
-    *_, ours, time, faster, memory, share, made = shown["Success against cost, Push-T"][2]
+    *_, ours, time, faster, flops, memory, share, made = shown["Success against cost, Push-T"][2]
     assert ours == "88.0 % (76.2 to 94.4 %), 44 of 50"
     assert (time, faster, memory, share) == ("2.0 s", "5.00x", "64 MiB", "100 %")
+    config = from_json(ModelConfig, header("push_t", 32)["model"], "")
+    assert flops == f"{prediction_gflops(config):.3g} G"
     assert made == "1"
     assert Ours(found=[dense]).makings == ["lite, machine 1, max steps 3"]
 

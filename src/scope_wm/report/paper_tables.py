@@ -6,10 +6,14 @@ the paper did not try.
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from scope_wm.bench.flops import prediction_gflops
 from scope_wm.evaluate.settings import PlannerName
+from scope_wm.model.architecture import ModelConfig
+from scope_wm.records import from_json
 from scope_wm.report.evaluated import (
     CEM,
     COPY,
@@ -43,7 +47,8 @@ OTHER_PLANNERS: tuple[PlannerName, ...] = ("icem", "mppi", "gradient", "random-s
 INTRODUCTION = (
     "The paper measured on one GPU with its own models, on 50 problems (10 of Rope and Granular), and gives "
     "no intervals. Its times are of 15 steps of control on one problem, ours of problems until they are "
-    'solved; `scope-wm bench plan` measures as the paper does. What "made" counts is told above.'
+    "solved; `scope-wm bench plan` measures as the paper does. FLOPs are those of one prediction, on all "
+    'frames that the model sees, for one candidate. What "made" counts is told above.'
 )
 REBUILT = "Our Rope and Granular are rebuilt on pymunk: they do not compare with the paper's."
 
@@ -65,6 +70,7 @@ COSTS: dict[str, Show] = {
     "ours": RESULT["ours"],
     "plan time": lambda _, one: plan_time(one),
     "faster": lambda ours, one: ours.faster(one),
+    "FLOPs": lambda _, one: flops(one),
     "peak memory": lambda _, one: peak_memory(one),
     "of dense's": lambda ours, one: ours.memory_share(one),
     "made": RESULT["made"],
@@ -267,6 +273,20 @@ def samples(line: dict[str, Any]) -> str:
 def percent(value: int | float | None) -> str:
     """Return a share as text, if the paper tells it."""
     return UNKNOWN if value is None else f"{value} %"
+
+
+def flops(one: Evaluated) -> str:
+    """Return the FLOPs of one prediction of a model; one of a subset of the patches has others every time."""
+    if one.setup is None or one.header is None or one.setup.background == IGNORED:
+        return UNKNOWN
+    model = one.header["model"]
+    return f"{gflops_of(json.dumps(model | {'selector': model['selector'] | {'k': one.setup.k}})):.3g} G"
+
+
+@cache
+def gflops_of(model: str) -> float:
+    """Return the GFLOPs of a prediction by the config of a model, as text."""
+    return prediction_gflops(from_json(ModelConfig, json.loads(model), "the model of an evaluation"))
 
 
 def held_out(one: Evaluated, name: str) -> str:
