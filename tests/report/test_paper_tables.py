@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -129,7 +130,7 @@ def test_ours_tells_instances_interval_preset_and_machine(evaluated: Make) -> No
     *_, ours, time, faster, flops, memory, share, made = shown["Success against cost, Push-T"][2]
     assert ours == "88.0 % (76.2 to 94.4 %), 44 of 50"
     assert (time, faster, memory, share) == ("2.0 s", "5.00x", "64 MiB", "100 %")
-    config = from_json(ModelConfig, header("push_t", 32)["model"], "")
+    config = from_json(ModelConfig, json.loads(json.dumps(header("push_t", 32)["model"])), "")
     assert flops == f"{prediction_gflops(config):.3g} G"
     assert made == "1"
     assert Ours(found=[dense]).makings == ["lite, machine 1, max steps 3"]
