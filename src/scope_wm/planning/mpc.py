@@ -60,7 +60,7 @@ class Controller:
         self._goal = self.model.see(goals)
         self._previous: Any = None
         self._seeds = list(seeds)
-        self._bank: EliteBank | None = None
+        self.bank: EliteBank | None = None
         self._step = 0
 
     @torch.no_grad()
@@ -74,8 +74,8 @@ class Controller:
         cost = model.cost(seen, self._goal, self._previous)
         start = standard_start(len(self._seeds), self.settings.horizon, model.action_width, model.device)
         generators = [search_generator(self.settings.seed, seed, self._step) for seed in self._seeds]
-        plan, self._bank = self.planner(
-            cost, start, generators, self._bank, limits=self.limits, on_iteration=self.on_iteration
+        plan, self.bank = self.planner(
+            cost, start, generators, self.bank, limits=self.limits, on_iteration=self.on_iteration
         )
         self._previous = seen
         self._step += 1
@@ -86,7 +86,7 @@ class Controller:
         rows = np.flatnonzero(unsolved)
         self._goal, self._previous = (part and select(part, rows) for part in (self._goal, self._previous))
         self._seeds = [self._seeds[row] for row in rows]
-        self._bank = None if self._bank is None else self._bank.of(torch.from_numpy(rows))
+        self.bank = None if self.bank is None else self.bank.of(torch.from_numpy(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
