@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from scope_wm.elite_bank import EliteBank
-from scope_wm.planning.models import Observations, PlanningModel
+from scope_wm.planning.models import Observations, PlanningModel, execute, observe_states
 from scope_wm.planning.planners import StepPlanner
 from scope_wm.planning.search import Limits, OnIteration, Plan, standard_start
 from scope_wm.tasks.task import Task
@@ -151,24 +151,6 @@ def solve(
         if not active:
             break
     return outcomes
-
-
-def execute(task: Task, state: State, actions: Float64[np.ndarray, "steps action"]) -> State:
-    """Return the state after all actions."""
-    task.set_state(state)
-    for action in actions:
-        task.advance(action)
-    return task.state()
-
-
-def observe_states(task: Task, states: Sequence[State]) -> Observations:
-    """Return what is seen in each state."""
-    images, proprio = [], []
-    for state in states:
-        task.set_state(state)
-        images.append(task.render())
-        proprio.append(task.proprio())
-    return Observations(images=np.stack(images), proprio=np.stack(proprio), states=np.stack(states))
 
 
 def select(seen: V, rows: Int64[np.ndarray, " rows"]) -> V:

@@ -31,8 +31,8 @@ from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.latent import LatentModel, Seen, chance_of
 from scope_wm.planning.load import ModelSettings
-from scope_wm.planning.models import PlanningModel
-from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
+from scope_wm.planning.models import PlanningModel, observe_states
+from scope_wm.planning.mpc import Controller, Outcome, StepRecord, solve
 from scope_wm.report.plan_video import Scene, Story, video
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task
