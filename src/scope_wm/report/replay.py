@@ -97,5 +97,5 @@ def device_here(recorded: str) -> str:
 
 
 def _part(kind: type[Any], asked: dict[str, Any]) -> Any:
-    """Return one group of the settings; an option that is younger than the evaluation has its default."""
-    return kind(**{option.name: asked[option.name] for option in fields(kind) if option.name in asked})
+    """Return one group of the settings."""
+    return kind(**{option.name: asked[option.name] for option in fields(kind)})
