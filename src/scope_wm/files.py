@@ -68,6 +68,11 @@ def sweep(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def is_unused(directory: Path) -> bool:
+    """Tell whether a directory is empty but for what killed processes left half-written."""
+    return all(path.match(f".*{PARTIAL}") for path in directory.iterdir())
+
+
 @contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
     """Keep other processes from writing into a directory; a killed one keeps nobody out."""

@@ -19,7 +19,7 @@ from scope_wm.data.split import split
 from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store, StoreConfig, read_config, read_index, write_shard
 from scope_wm.data.workers import Report, run_in_processes, usable_cores
-from scope_wm.files import only_writer, sweep, write_json
+from scope_wm.files import is_unused, only_writer, sweep, write_json
 from scope_wm.records import installed_versions
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task, episode_rng
@@ -137,9 +137,7 @@ def planned(settings: CollectSettings) -> StoreConfig:
 def prepare(settings: CollectSettings) -> StoreConfig:
     """Begin a store, or see that the one that is there has the same settings."""
     path, config = settings.out, planned(settings)
-    if not all(
-        entry.name.startswith(".config.json.") for entry in path.iterdir()
-    ):  # else empty, or killed before the rename
+    if not is_unused(path):
         old, config = read_config(path), continued(settings, config)
         if config == old:
             return old

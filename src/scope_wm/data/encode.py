@@ -38,7 +38,7 @@ from scope_wm.data.token_cache import (
     read_tokens_config,
 )
 from scope_wm.data.workers import Report, run_in_processes, usable_cores
-from scope_wm.files import PARTIAL, only_writer, sweep, write_file, write_json
+from scope_wm.files import is_unused, only_writer, sweep, write_file, write_json
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.student import StudentEncoder
@@ -137,7 +137,7 @@ def is_finished(directory: Path, config: TokensConfig) -> bool:
                     f"{directory} is of {difference}: name another --out, or remove that directory"
                 )
             return name == CONFIG
-    if directory.exists() and not (directory.is_dir() and all(map(_is_litter, directory.iterdir()))):
+    if directory.exists() and not (directory.is_dir() and is_unused(directory)):
         raise UsageError(f"expected --out to be new, empty or of tokens, {directory} holds something else")
     return False
 
@@ -241,7 +241,3 @@ def check(cache: TokenCache, store: Store, encoder: FrameEncoder) -> float:
             f"{largest:.3g}: the tokens are damaged. Remove that directory and encode again"
         )
     return float(difference)
-
-
-def _is_litter(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(PARTIAL)
