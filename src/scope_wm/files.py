@@ -15,6 +15,8 @@ from typing import Any
 from scope_wm.types import UsageError
 
 PARTIAL = ".partial"
+# Of every directory that is made: its settings, what was measured meanwhile, its settings until it is done.
+CONFIG, METRICS, UNFINISHED = "config.json", "metrics.jsonl", "unfinished.json"
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -25,7 +25,6 @@ from scope_wm.data.progress import progress
 from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
 from scope_wm.data.token_cache import (
-    CONFIG,
     FORMAT,
     KIND,
     TOKENS,
@@ -38,14 +37,14 @@ from scope_wm.data.token_cache import (
     read_tokens_config,
 )
 from scope_wm.data.workers import Report, run_in_processes, usable_cores
-from scope_wm.files import is_unused, only_writer, sweep, write_file, write_json
+from scope_wm.files import CONFIG, METRICS, UNFINISHED, is_unused, only_writer, sweep, write_file, write_json
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.student import StudentEncoder
 from scope_wm.records import installed_versions, to_json
 from scope_wm.types import MadeOtherwise, UsageError
 
-UNFINISHED, DONE = "unfinished.json", "done"
+DONE = "done"
 PACKAGES = ("scope-wm", "torch", "numpy")
 BLOCK = 64  # frames
 CHECKED = 32  # frames that are encoded again
@@ -221,7 +220,7 @@ def finish(directory: Path, figures: dict[str, Any], store: Store, encoder: Fram
     config = TokensConfig.of(store, encoder)
     difference = check(TokenCache(directory, config), store, encoder)
     line = {"frames": config.frames, **figures, "bytes": config.bytes, "difference": difference}
-    write_file(directory / "metrics.jsonl", (json.dumps(line) + "\n").encode())
+    write_file(directory / METRICS, (json.dumps(line) + "\n").encode())
     (directory / UNFINISHED).replace(directory / CONFIG)
     (directory / DONE).unlink()
 

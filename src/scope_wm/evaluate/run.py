@@ -14,14 +14,14 @@ from typing import IO, Any
 from scope_wm.evaluate.instances import InstanceRecord, data_digest
 from scope_wm.evaluate.models import model_digest, model_header
 from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings, expect_writable
-from scope_wm.files import is_unused, json_bytes, only_writer, read_object, sweep, write_json
+from scope_wm.files import CONFIG, is_unused, json_bytes, only_writer, read_object, sweep, write_json
 from scope_wm.hardware import machine
 from scope_wm.planning.load import ModelSettings
 from scope_wm.records import from_json, installed_versions
 from scope_wm.types import MadeOtherwise, UsageError
 
 KIND, FORMAT = "evaluation", 1
-CONFIG, INSTANCES, SUMMARY = "config.json", "instances.jsonl", "summary.json"
+INSTANCES, SUMMARY = "instances.jsonl", "summary.json"
 PACKAGES = (
     "scope-wm",
     "torch",

@@ -17,9 +17,8 @@ from scope_wm.evaluate.run import KIND, Run, read_run, settings_of
 from scope_wm.evaluate.settings import WIDER, SearchSettings, protocol_of
 from scope_wm.evaluate.statistics import bootstrap
 from scope_wm.evaluate.summary import Success, success_of, success_text, way_made, way_text
-from scope_wm.files import read_object
+from scope_wm.files import CONFIG, read_object
 from scope_wm.model.checkpoint import KIND as WORLD_MODEL
-from scope_wm.model.directory import CONFIG
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.shipped import shipped_models
 from scope_wm.model.world_model import TokenConfig

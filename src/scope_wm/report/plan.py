@@ -25,9 +25,9 @@ from scope_wm.evaluate.settings import (
     home,
     protocol_of,
 )
+from scope_wm.files import CONFIG
 from scope_wm.model.checkpoint import model_directory
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
-from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.latent import LatentModel, Seen, chance_of
 from scope_wm.planning.load import ModelSettings
