@@ -81,9 +81,9 @@ class SearchSettings:
     max_seconds: float | None = None
     """seconds for each search; with a deadline, results depend on the machine"""
     chunk: int | None = None
-    """candidates imagined at a time; None: what fits in memory, 50 a thread of a processor or to keep time"""
+    """candidates at a time; None: what fits in memory, on a processor 50 a thread, 50 with --max-seconds"""
     max_memory: str | None = None
-    """memory for imagining candidates, such as 2GB; None: half of a GPU's, or a core's part of half of all"""
+    """memory for candidates, such as 2GB; None: half of a GPU's, or half of the machine's over its cores"""
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
