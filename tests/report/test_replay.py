@@ -19,7 +19,7 @@ def test_a_replay_is_what_was_measured(tiny_run: Path, number: int) -> None:
     assert (outcome.success, len(outcome.steps)) == (record.success, record.steps)
     assert shown.task.distance(outcome.problem.start, outcome.problem.goal) == record.start_distance
     assert shown.task.distance(outcome.state, outcome.problem.goal) == record.final_distance
-    assert sum(step.samples for step in outcome.steps) == record.samples
+    assert outcome.samples == record.samples
 
 
 def test_without_the_device_of_an_evaluation_the_processor_plans(tiny_run: Path) -> None:

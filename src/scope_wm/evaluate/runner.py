@@ -7,7 +7,6 @@ threads add up numbers would show in the last digits.
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
 from scope_wm.planning.load import load_latent_model
 from scope_wm.planning.models import ActionScale
-from scope_wm.planning.mpc import Controller
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
 
@@ -95,9 +93,7 @@ def solve_instances(job: Job, report: Report) -> None:
     settings, task = job.settings, find_task(job.settings.task)()
     problem_of = problem_source(task, settings.problems_from)
     model = planning_model(settings.model, task, job.scale)
-    planner = settings.search.step_planner()
-    limits = replace(settings.search.limits(), processes=settings.worker_count)
-    controller = Controller(model, planner, settings.mpc, limits=limits)
+    controller = settings.search.controller(model, settings.task, settings.seed, settings.worker_count)
     memory = PeakMemory(model.device)
     for instance in job.instances:
         problem = problem_of(instance_seed(instance))

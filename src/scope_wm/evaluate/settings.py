@@ -17,7 +17,8 @@ from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.memory import parse_bytes
-from scope_wm.planning.mpc import MPCSettings
+from scope_wm.planning.models import PlanningModel
+from scope_wm.planning.mpc import Controller, MPCSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
 from scope_wm.planning.search import DEADLINE_CHUNK, THREAD_CHUNK, Limits
@@ -137,6 +138,13 @@ class SearchSettings:
         """Return the settings of the control loop; `seed` is that of the searches."""
         max_steps = self.max_steps or protocol_of(task).max_steps
         return MPCSettings(horizon=self.horizon, max_steps=max_steps, seed=seed)
+
+    def controller(
+        self, model: PlanningModel[Any], task: TaskName, seed: int, processes: int = 1
+    ) -> Controller:
+        """Return the control loop that searches like this, beside so many `processes` on the same GPU."""
+        limits = replace(self.limits(), processes=processes)
+        return Controller(model, self.step_planner(), self.mpc(task, seed), limits=limits)
 
 
 def home(task: TaskName, model: ModelSettings) -> Path:

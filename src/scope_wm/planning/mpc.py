@@ -114,6 +114,16 @@ class Outcome:
         """Return the state at the end."""
         return self.steps[-1].state if self.steps else self.problem.start
 
+    @property
+    def plan_seconds(self) -> float:
+        """Return the time of planning, over all steps."""
+        return sum(step.plan_seconds for step in self.steps)
+
+    @property
+    def samples(self) -> int:
+        """Return how many candidates were judged, over all steps."""
+        return sum(step.samples for step in self.steps)
+
 
 def solve(
     task: Task,

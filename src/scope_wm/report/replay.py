@@ -18,7 +18,7 @@ from scope_wm.evaluate.settings import SearchSettings
 from scope_wm.hardware import computing_with
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.mpc import Controller, Outcome, solve
+from scope_wm.planning.mpc import Outcome, solve
 from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, PAPER_KS, Evaluated
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import Task
@@ -72,10 +72,9 @@ def replay(one: Evaluated, instance: int) -> Replay:
     search: SearchSettings = _part(SearchSettings, asked)
     here = {"model": str(one.directory), "device": device_here(asked["device"])}
     model = load_latent_model(_part(ModelSettings, asked | here), one.task)
-    mpc = search.mpc(asked["task"], asked["seed"])
     source = asked["problems_from"]
     problem = problem_source(task, source and Path(source))(instance_seed(instance))
-    controller = Controller(model, search.step_planner(), mpc, limits=search.limits())
+    controller = search.controller(model, asked["task"], asked["seed"])
     banks: list[EliteBank | None] = []
     with computing_with(1):
         (outcome,) = solve(
@@ -84,7 +83,12 @@ def replay(one: Evaluated, instance: int) -> Replay:
     filled = banks[0]
     bank = None if filled is None or filled.local_share == 0 else filled.sequences[0]
     return Replay(
-        instance=instance, task=task, model=model, outcome=outcome, bank=bank, max_steps=mpc.max_steps
+        instance=instance,
+        task=task,
+        model=model,
+        outcome=outcome,
+        bank=bank,
+        max_steps=controller.settings.max_steps,
     )
 
 
