@@ -54,7 +54,7 @@ def writing(settings: EvaluateSettings) -> Iterator[IO[str]]:
     """
     path, config = settings.path, run_config(settings)
     expect_writable(path)
-    json_bytes(config)
+    json_bytes(config)  # refuses NaN
     path.mkdir(parents=True, exist_ok=True)
     with only_writer(path):
         prepare(path, config)

@@ -62,7 +62,7 @@ def evaluate(settings: EvaluateSettings) -> None:
 def run(settings: EvaluateSettings) -> Summary:
     """Evaluate the instances that are missing and return what all of them amount to."""
     path = settings.path
-    if len(read_records(path)) < settings.count and not settings.simulated:
+    if len(read_records(path)) < settings.count and not settings.model.simulated:
         load_latent_model(settings.model, settings.task)  # what is wrong with it is said before any writing
     with writing(settings) as file:
         done, count = read_records(path), read_config(path)["settings"]["instances"]  # it may be a longer run
@@ -83,7 +83,7 @@ def run(settings: EvaluateSettings) -> Summary:
 
 def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
     """Return a job for every worker: whoever is free takes the next instance, for some take far longer."""
-    scale = simulator_scale(settings.task, settings.problems_from) if settings.simulated else None
+    scale = simulator_scale(settings.task, settings.problems_from) if settings.model.simulated else None
     return [Job(settings, scale, Turns(pending))] * min(settings.worker_count, len(pending))
 
 

@@ -215,11 +215,6 @@ class EvaluateSettings:
         return protocol_of(self.task)
 
     @property
-    def simulated(self) -> bool:
-        """Tell whether the simulator is the model."""
-        return self.model.simulated
-
-    @property
     def count(self) -> int:
         """Return how many instances there are."""
         return self.instances or self.protocol.instances
@@ -259,6 +254,6 @@ class EvaluateSettings:
             "workers": self.worker_count,
             "problems_from": source,
         }
-        if not self.simulated:
+        if not self.model.simulated:
             filled["alpha"] = self.alpha
         return values | groups | filled | {"out": str(self.path)}

@@ -137,7 +137,7 @@ def relevance_of(teacher: FinishedModel, settings: TrainSelectorSettings) -> Rel
     model = teacher.load().world_model.to(choose_device(settings.run.device))
     rows = np.random.default_rng(settings.fit.seed).permutation(len(windows))[: settings.windows]
     parts = []
-    with progress("batches of relevance", -(-len(rows) // settings.windows_at_once), 0) as advance:
+    with progress("batches of relevance", -(-len(rows) // settings.windows_at_once)) as advance:
         for part in export_targets(model, windows, rows, settings.windows_at_once):
             parts.append(part)
             advance()
