@@ -6,7 +6,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 import difflib
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from scope_wm import __version__
@@ -120,7 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(overview(words[0] if words[0] in groups() else ""))
             return 0
         name = command_name(words)
-        return run(name, words[len(name.split()) :])
+        function, settings = parsed(name, words[len(name.split()) :])
+        return int(function(settings) or 0)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -135,25 +136,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def run(name: str, options: list[str]) -> int:
-    """Make the settings of a command from the options, and do it."""
-    command, settings = COMMANDS[name], parsed(name, options)
-    module = importlib.import_module(f"scope_wm.{command.module}")
-    return int(getattr(module, command.function)(settings) or 0)
-
-
-def parsed(name: str, options: list[str]) -> Any:
-    """Import a command and make its settings from the options."""
+def parsed(name: str, options: list[str]) -> tuple[Callable[[Any], int | None], Any]:
+    """Import a command, and return its function and the settings that the options make."""
     import tyro
 
     command = COMMANDS[name]
     module = importlib.import_module(f"scope_wm.{command.module}")
-    return tyro.cli(
+    settings = tyro.cli(
         getattr(module, command.settings),
         prog=f"scope-wm {name}",
         args=options,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+    return getattr(module, command.function), settings
 
 
 def groups() -> set[str]:

@@ -15,6 +15,8 @@ from typing import Any
 from scope_wm.types import UsageError
 
 PARTIAL = ".partial"
+# Of every directory that is made: its settings, what was measured meanwhile, its settings until it is done.
+CONFIG, METRICS, UNFINISHED = "config.json", "metrics.jsonl", "unfinished.json"
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -66,6 +68,11 @@ def sweep(directory: Path) -> None:
     """Remove what killed processes left half-written."""
     for path in directory.glob(f".*{PARTIAL}"):
         path.unlink(missing_ok=True)
+
+
+def is_unused(directory: Path) -> bool:
+    """Tell whether a directory is empty but for what killed processes left half-written."""
+    return all(path.match(f".*{PARTIAL}") for path in directory.iterdir())
 
 
 @contextmanager

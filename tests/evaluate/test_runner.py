@@ -27,8 +27,8 @@ from scope_wm.evaluate.settings import EvaluateSettings, PlannerName, SearchSett
 from scope_wm.evaluate.statistics import wilson
 from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.models import ActionScale
+from scope_wm.planning.mpc import Controller
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM
-from scope_wm.planning.search import Limits
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 
@@ -343,12 +343,10 @@ def test_it_is_recorded_how_many_candidates_are_imagined_at_a_time() -> None:
 
 @pytest.mark.usefixtures("threads")
 def test_workers_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[Limits] = []
-    monkeypatch.setattr(
-        "scope_wm.evaluate.runner.Controller", lambda *_, **given: limits.append(given["limits"])
-    )
-    solve_instances(Job(settings(tmp_path, workers=3), simulator_scale("wall", None), []), print)
-    assert [given.processes for given in limits] == [3]
+    controllers: list[Controller] = []
+    monkeypatch.setattr("scope_wm.evaluate.runner.run_instance", lambda *given: controllers.append(given[3]))
+    solve_instances(Job(settings(tmp_path, workers=3), simulator_scale("wall", None), [0]), print)
+    assert [one.limits.processes for one in controllers if one.limits is not None] == [3]
     monkeypatch.setattr(ModelSettings, "resolved_device", lambda _: torch.device("cuda"))
     learned = settings(tmp_path, model=ModelSettings(model="runs/model"), workers=None)
     assert learned.worker_count == learned.resolved()["workers"] == 1

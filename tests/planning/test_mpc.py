@@ -14,8 +14,15 @@ from scope_wm.model.rollout import rollout
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.models import ActionScale, Observations, SimulatorModel, States, policy_scale
-from scope_wm.planning.mpc import Controller, MPCSettings, observe_states, solve
+from scope_wm.planning.models import (
+    ActionScale,
+    Observations,
+    SimulatorModel,
+    States,
+    observe_states,
+    policy_scale,
+)
+from scope_wm.planning.mpc import Controller, MPCSettings, solve
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM
 from scope_wm.planning.search import Cost, Gaussian, Limits, Plan, standard_start
 from scope_wm.selector import MotionSelector

@@ -12,8 +12,7 @@ from scope_wm.model.architecture import BackgroundConfig, SelectorConfig, build
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.planning import true_dynamics
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.models import Observations
-from scope_wm.planning.mpc import observe_states
+from scope_wm.planning.models import Observations, observe_states
 from scope_wm.planning.true_dynamics import TrueDynamics
 from scope_wm.report.plan import PlanSettings, load_model
 from scope_wm.tasks import TASKS

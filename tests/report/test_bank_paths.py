@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scope_wm.data.play import GAP, LABEL_WIDTH, MARGIN
-from scope_wm.planning.mpc import observe_states
+from scope_wm.planning.models import observe_states
 from scope_wm.report.bank_paths import PLACES, draw_bank, drawn, path
 from scope_wm.report.evaluated import read_evaluations
 from scope_wm.report.plan_video import AMBER, BLUE

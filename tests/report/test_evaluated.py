@@ -52,7 +52,7 @@ def test_the_first_step_may_have_other_samples(evaluated: Make) -> None:
 
 def test_another_k_than_in_training_is_another_setup(evaluated: Make) -> None:
     one = evaluated()
-    one.settings["k"] = 98
+    one.run.config["settings"]["k"] = 98
     assert one.setup == Setup(task="push_t", trained_k=32, k=98)
 
 
@@ -77,7 +77,9 @@ def test_what_differs_from_the_protocol_is_told(evaluated: Make) -> None:
     assert evaluated(elites=10, samples=100, max_seconds=2.0).deviations() == ["max seconds 2.0"]
     assert evaluated(chunk=7, max_memory="2GB").deviations() == ["chunk 7", "max memory 2GB"]
     one = evaluated()
-    one.settings.update(alpha=0.5, seed=3, problems_from="data", max_seconds=2.0, precision="int8")
+    one.run.config["settings"].update(
+        alpha=0.5, seed=3, problems_from="data", max_seconds=2.0, precision="int8"
+    )
     assert set(one.deviations()) == {
         "alpha 0.5",
         "precision int8",
@@ -89,7 +91,7 @@ def test_what_differs_from_the_protocol_is_told(evaluated: Make) -> None:
 
 def test_an_evaluation_that_is_older_than_an_option_had_its_default(evaluated: Make) -> None:
     one = evaluated()
-    del one.settings["precision"]
+    del one.run.config["settings"]["precision"]
     assert one.deviations() == []
 
 

@@ -50,7 +50,7 @@ def test_times_of_the_simulator_are_not_told(evaluated: Make) -> None:
 
 def test_true_dynamics_are_not_taken_for_the_model_whose_cost_they_have(evaluated: Make) -> None:
     plain, played = dense(evaluated), dense(evaluated)
-    played.settings["true_dynamics"] = True
+    played.run.config["settings"]["true_dynamics"] = True
     assert Ours(found=[played, plain]).of(plain.setup) == [plain]
     row = cells(played, plain)
     assert (row["model"], row["plan time"], row["of a step"]) == ("true dynamics, learned cost", "-", "-")
@@ -134,9 +134,9 @@ def test_a_dense_model_on_other_terms_is_no_yardstick(evaluated: Make, unlike: d
 
 def test_what_is_unusual_of_the_sparse_model_alone_is_what_is_compared(evaluated: Make) -> None:
     one, plain, rounded = evaluated(), dense(evaluated), dense(evaluated)
-    rounded.settings["precision"] = "int8"
+    rounded.run.config["settings"]["precision"] = "int8"
     assert Ours(found=[one, rounded]).dense_of(one) is None
-    one.settings["precision"] = "int8"
+    one.run.config["settings"]["precision"] = "int8"
     assert Ours(found=[one, plain]).dense_of(one) is plain
     assert Ours(found=[one, plain, rounded]).dense_of(one) is rounded
 
@@ -196,7 +196,7 @@ def test_a_model_is_told_by_what_differs_from_the_papers(evaluated: Make) -> Non
     assert other.header is not None
     other.header["model"]["selector"]["kind"] = "random"
     other.header["model"]["background"]["kind"] = "copy"
-    other.settings["k"] = 32
+    other.run.config["settings"]["k"] = 32
     assert model_text(other) == "K = 32, trained with 98, selection random, background copy"
 
 

@@ -196,7 +196,7 @@ def test_sparse_imagination_is_known_by_its_ignored_background(evaluated: Make) 
 
 def test_another_k_at_planning_is_in_no_other_table(evaluated: Make) -> None:
     one = evaluated(k=98)
-    one.settings["k"] = 32
+    one.run.config["settings"]["k"] = 32
     shown = tables(one)
     assert [title for title, table in shown.items() if any(map(run, table)) and title != "All tasks"] == [
         "Another K than in training, Push-T"

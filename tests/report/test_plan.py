@@ -20,7 +20,8 @@ from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.decoder import Decoder, DecoderConfig, to_uint8
 from scope_wm.model.rollout import rollout
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, StepRecord, observe_states, solve
+from scope_wm.planning.models import observe_states
+from scope_wm.planning.mpc import Controller, MPCSettings, Outcome, StepRecord, solve
 from scope_wm.report.plan import kept_tokens, scenes, verdict
 from scope_wm.report.plan_video import (
     AMBER,

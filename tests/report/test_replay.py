@@ -19,12 +19,12 @@ def test_a_replay_is_what_was_measured(tiny_run: Path, number: int) -> None:
     assert (outcome.success, len(outcome.steps)) == (record.success, record.steps)
     assert shown.task.distance(outcome.problem.start, outcome.problem.goal) == record.start_distance
     assert shown.task.distance(outcome.state, outcome.problem.goal) == record.final_distance
-    assert sum(step.samples for step in outcome.steps) == record.samples
+    assert outcome.samples == record.samples
 
 
 def test_without_the_device_of_an_evaluation_the_processor_plans(tiny_run: Path) -> None:
     one = read_evaluations([tiny_run])[0]
-    one.settings["device"] = "cuda:99"
+    one.run.config["settings"]["device"] = "cuda:99"
     shown, record = replay(one, 0), one.run.records[0]
     assert shown.model.device == torch.device("cpu")
     assert shown.task.distance(shown.outcome.state, shown.outcome.problem.goal) == record.final_distance
@@ -46,7 +46,7 @@ def test_the_smallest_model_with_a_bank_is_looked_at(evaluated: Make, tmp_path: 
     assert most_telling(here) is here[2]
     assert most_telling([here[0], here[1]]) is here[0]
     other_k = replace(evaluated(k=98), directory=tmp_path)
-    other_k.settings["k"] = 32
+    other_k.run.config["settings"]["k"] = 32
     assert most_telling([other_k, here[2]]) is here[2]
     assert most_telling([replace(evaluated(k=16), directory=tmp_path), here[2]]) is here[2]
     assert most_telling([here[1], here[3]]) is here[1]
@@ -56,9 +56,9 @@ def test_the_smallest_model_with_a_bank_is_looked_at(evaluated: Make, tmp_path: 
 
 def test_problems_that_are_gone_cannot_be_looked_at(evaluated: Make, tmp_path: Path) -> None:
     one = replace(evaluated(), directory=tmp_path)
-    one.settings["problems_from"] = str(tmp_path / "gone")
+    one.run.config["settings"]["problems_from"] = str(tmp_path / "gone")
     assert most_telling([one]) is None
-    one.settings["problems_from"] = str(tmp_path)
+    one.run.config["settings"]["problems_from"] = str(tmp_path)
     assert most_telling([one]) is one
 
 

@@ -211,13 +211,13 @@ def test_candidates_are_told_if_they_are_not_the_usual_number(
     run: Path, asked: int | None, told: list[str]
 ) -> None:
     (one,) = read_evaluations([run])
-    one.settings["samples"] = asked
+    one.run.config["settings"]["samples"] = asked
     assert changes(one) == told
-    one.settings["k"] = 32  # as in training
+    one.run.config["settings"]["k"] = 32  # as in training
     assert changes(one) == told
-    one.settings["k"] = 98
+    one.run.config["settings"]["k"] = 98
     assert changes(one) == [*told, "K = 98"]
-    one.settings["first_samples"] = 300
+    one.run.config["settings"]["first_samples"] = 300
     assert changes(one) == [*told, "first samples 300", "K = 98"]
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from scope_wm.files import UNFINISHED
 from scope_wm.hardware import machine
 from scope_wm.model.student import Student, StudentConfig
 from scope_wm.train.recorder import RunSettings
-from scope_wm.train.stage import UNFINISHED, Recipe, making
+from scope_wm.train.stage import Recipe, making
 from scope_wm.train.state import CHECKPOINT
 from scope_wm.types import MadeOtherwise, UsageError
 

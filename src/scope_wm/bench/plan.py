@@ -167,7 +167,7 @@ class PlanBench:
         """Find the chunk of every variant that is free to choose; a compiled one takes the eager one's."""
         seconds = TUNING_SHARE * self.settings.budget_seconds / len(VARIANTS)
         chunks = dict[str, int]()
-        with progress("variants tuned", len(self.variants), 0) as advance:
+        with progress("variants tuned", len(self.variants)) as advance:
             for variant in self.variants:
                 sizes = self.settings.sizes(variant)
                 if variant.eager:
@@ -184,7 +184,7 @@ class PlanBench:
     def shares(self, chunks: dict[str, int]) -> dict[str, dict[str, float] | None]:
         """Find what the time of each variant goes to; A as published differs from A by its images alone."""
         found: dict[str, dict[str, float] | None] = {}
-        with progress("variants divided", len(self.variants), 0) as advance:
+        with progress("variants divided", len(self.variants)) as advance:
             for variant in self.variants:
                 chunk = min(chunks[variant.name], SHARES_CHUNK)
                 divided = not (variant.eager or variant.encodes_each)
@@ -197,7 +197,7 @@ class PlanBench:
     def memory(self, chunks: dict[str, int]) -> dict[str, int | None]:
         """Measure the peak memory of each variant, but of compiled ones: that would be the compiler's."""
         found: dict[str, int | None] = {}
-        with progress("variants weighed", len(self.variants), 0) as advance:
+        with progress("variants weighed", len(self.variants)) as advance:
             for variant in self.variants:
                 job = Chunk(subject=self.subject, variant=variant, size=chunks[variant.name])
                 found[variant.name] = (
@@ -213,7 +213,7 @@ class PlanBench:
         for cost in self.costs.values():  # the first call is slow, and the first of this size compiles
             cost(random_candidates(chunks[cost.variant.name] if cost.variant.tuned else 1, self.action))
         measured = list[Round]()
-        with progress("rounds", self.settings.rounds, 0) as advance:
+        with progress("rounds", self.settings.rounds) as advance:
             longest = 0.0
             while len(measured) < self.settings.rounds and (not measured or longest < budget.left()):
                 before = budget.left()
@@ -227,7 +227,7 @@ class PlanBench:
     ) -> dict[str, dict[str, float]]:
         """Measure a full step of each variant and planner that the budget allows, the fastest first."""
         found: dict[str, dict[str, float]] = {name: {} for name in self.costs}
-        with progress("full steps measured or left out", len(self.costs) * len(PLANNERS), 0) as advance:
+        with progress("full steps measured or left out", len(self.costs) * len(PLANNERS)) as advance:
             for name, cost in reversed(self.costs.items()):
                 chunk = median(each.chunk_seconds(cost.variant) for each in rounds)
                 for planner in PLANNERS:

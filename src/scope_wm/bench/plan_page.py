@@ -1,6 +1,5 @@
 """A run of `bench plan` as a section of Markdown and as a plot, beside the paper's figures."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import fields
 
@@ -12,6 +11,7 @@ from scope_wm.bench.plan_results import About, Parts, Ratio, Row
 from scope_wm.bench.plan_variants import PLAIN_A
 from scope_wm.planning.side_by_side import LEAST
 from scope_wm.report.results import table
+from scope_wm.report.sheet import figure_bytes
 
 COLUMNS = (
     "",
@@ -145,6 +145,4 @@ def plan_plot(rows: Sequence[Row]) -> bytes:
     left.invert_yaxis()
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return figure_bytes(figure, format="png")

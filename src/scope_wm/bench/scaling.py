@@ -87,7 +87,7 @@ def bench_scaling(settings: BenchScalingSettings) -> None:
     )
     points = [(axis, value) for axis, grid in GRIDS.items() for value in grid[: settings.points]]
     measured = []
-    with computing_with(settings.threads), progress("points", len(points), 0) as advance:
+    with computing_with(settings.threads), progress("points", len(points)) as advance:
         for axis, value in points:
             sizes = replace(base, **{FIELDS[axis]: value})
             job = ScalingJob(subject=subject, sizes=sizes, channels=channels, chunk=settings.chunk)

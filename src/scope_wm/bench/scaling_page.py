@@ -1,6 +1,5 @@
 """A run of `bench scaling` as a section of Markdown and as a plot."""
 
-import io
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -8,6 +7,7 @@ from matplotlib.figure import Figure
 from scope_wm.bench.plan_page import DPI, MIB, machine_line
 from scope_wm.bench.scaling_results import Growth, Measurement, ScalingAbout, growth
 from scope_wm.report.results import table
+from scope_wm.report.sheet import figure_bytes
 
 
 def scaling_section(about: ScalingAbout, measured: Sequence[Measurement], picture: str) -> str:
@@ -66,6 +66,4 @@ def scaling_plot(measured: Sequence[Measurement]) -> bytes:
             axes.grid(color="0.92")
     above[0].set_ylabel("seconds")
     below[0].set_ylabel("MiB")
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return figure_bytes(figure, format="png")

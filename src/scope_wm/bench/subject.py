@@ -24,7 +24,7 @@ from scope_wm.model.encoder import (
 )
 from scope_wm.model.encoders import SHIPPED, open_encoder
 from scope_wm.model.world_model import WorldModel
-from scope_wm.planning.mpc import observe_states
+from scope_wm.planning.models import observe_states
 from scope_wm.presets import PRESETS, PresetName
 from scope_wm.tasks import TaskName, find_task
 

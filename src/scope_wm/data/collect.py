@@ -19,7 +19,7 @@ from scope_wm.data.split import split
 from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store, StoreConfig, read_config, read_index, write_shard
 from scope_wm.data.workers import Report, run_in_processes, usable_cores
-from scope_wm.files import only_writer, sweep, write_json
+from scope_wm.files import CONFIG, METRICS, is_unused, only_writer, sweep, write_json
 from scope_wm.records import installed_versions
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task, episode_rng
@@ -137,13 +137,11 @@ def planned(settings: CollectSettings) -> StoreConfig:
 def prepare(settings: CollectSettings) -> StoreConfig:
     """Begin a store, or see that the one that is there has the same settings."""
     path, config = settings.out, planned(settings)
-    if not all(
-        entry.name.startswith(".config.json.") for entry in path.iterdir()
-    ):  # else empty, or killed before the rename
+    if not is_unused(path):
         old, config = read_config(path), continued(settings, config)
         if config == old:
             return old
-    write_json(path / "config.json", asdict(config))
+    write_json(path / CONFIG, asdict(config))
     return config
 
 
@@ -169,7 +167,7 @@ def continued(settings: CollectSettings, config: StoreConfig) -> StoreConfig:
 
 def is_collected(settings: CollectSettings) -> bool:
     """Tell whether a store has all its episodes; refuse one that was collected otherwise."""
-    if not (settings.out / "config.json").is_file():
+    if not (settings.out / CONFIG).is_file():
         return False
     config = continued(settings, planned(settings))
     return not pending_shards(settings.out, config)
@@ -213,7 +211,7 @@ def make_shards(job: Job, report: Report) -> None:
 
 def append_metrics(path: Path, line: ShardReport) -> None:
     """Write down that a shard is finished."""
-    with (path / "metrics.jsonl").open("a") as file:
+    with (path / METRICS).open("a") as file:
         file.write(json.dumps(line._asdict()) + "\n")
 
 

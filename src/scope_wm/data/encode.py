@@ -25,7 +25,6 @@ from scope_wm.data.progress import progress
 from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
 from scope_wm.data.token_cache import (
-    CONFIG,
     FORMAT,
     KIND,
     TOKENS,
@@ -38,14 +37,14 @@ from scope_wm.data.token_cache import (
     read_tokens_config,
 )
 from scope_wm.data.workers import Report, run_in_processes, usable_cores
-from scope_wm.files import PARTIAL, only_writer, sweep, write_file, write_json
+from scope_wm.files import CONFIG, METRICS, UNFINISHED, is_unused, only_writer, sweep, write_file, write_json
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.student import StudentEncoder
 from scope_wm.records import installed_versions, to_json
 from scope_wm.types import MadeOtherwise, UsageError
 
-UNFINISHED, DONE = "unfinished.json", "done"
+DONE = "done"
 PACKAGES = ("scope-wm", "torch", "numpy")
 BLOCK = 64  # frames
 CHECKED = 32  # frames that are encoded again
@@ -137,7 +136,7 @@ def is_finished(directory: Path, config: TokensConfig) -> bool:
                     f"{directory} is of {difference}: name another --out, or remove that directory"
                 )
             return name == CONFIG
-    if directory.exists() and not (directory.is_dir() and all(map(_is_litter, directory.iterdir()))):
+    if directory.exists() and not (directory.is_dir() and is_unused(directory)):
         raise UsageError(f"expected --out to be new, empty or of tokens, {directory} holds something else")
     return False
 
@@ -221,7 +220,7 @@ def finish(directory: Path, figures: dict[str, Any], store: Store, encoder: Fram
     config = TokensConfig.of(store, encoder)
     difference = check(TokenCache(directory, config), store, encoder)
     line = {"frames": config.frames, **figures, "bytes": config.bytes, "difference": difference}
-    write_file(directory / "metrics.jsonl", (json.dumps(line) + "\n").encode())
+    write_file(directory / METRICS, (json.dumps(line) + "\n").encode())
     (directory / UNFINISHED).replace(directory / CONFIG)
     (directory / DONE).unlink()
 
@@ -241,7 +240,3 @@ def check(cache: TokenCache, store: Store, encoder: FrameEncoder) -> float:
             f"{largest:.3g}: the tokens are damaged. Remove that directory and encode again"
         )
     return float(difference)
-
-
-def _is_litter(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(PARTIAL)

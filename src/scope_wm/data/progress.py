@@ -21,7 +21,7 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(unit: str, total: int, done: int) -> Iterator[Advance]:
+def progress(unit: str, total: int, done: int = 0) -> Iterator[Advance]:
     """Yield a function to call after each finished unit of a job of which some may be done already."""
     console = Console(stderr=True)
     began = last_line = time.monotonic()

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float32, Float64, Int64, UInt8
 
-from scope_wm.files import write_file, write_json
+from scope_wm.files import CONFIG, write_file, write_json
 from scope_wm.types import IMAGE_SIZE, Episode, UsageError
 
 FORMAT = 1
@@ -191,25 +191,25 @@ def write_shard(path: Path, seed: int, episodes: Iterable[tuple[int, Episode]]) 
 
 def read_config(path: Path) -> StoreConfig:
     """Read the settings of a store, or say why the path is none."""
-    file = path / "config.json"
+    file = path / CONFIG
     if not path.is_dir():
         raise UsageError(f"there is no store at {path}: scope-wm collect --out {path} ... makes one")
     if not file.is_file():
-        raise UsageError(f"{path} is not a store: it has no config.json")
+        raise UsageError(f"{path} is not a store: it has no {CONFIG}")
     try:
         values = json.loads(file.read_text())
     except ValueError as error:
-        raise UsageError(f"{path} is not a store: its config.json is damaged ({error})") from error
+        raise UsageError(f"{path} is not a store: its {CONFIG} is damaged ({error})") from error
     if not isinstance(values, dict) or values.get("kind") != "store":
         kind = values.get("kind") if isinstance(values, dict) else values
-        raise UsageError(f"{path} is not a store: its config.json is that of a {kind}")
+        raise UsageError(f"{path} is not a store: its {CONFIG} is that of a {kind}")
     if values.get("format") != FORMAT:
         raise UsageError(
             f"{path} has store format {values.get('format')}, this version reads format {FORMAT}: "
             "read it with the scope-wm that wrote it, or collect it again"
         )
     if wrong := {field.name for field in fields(StoreConfig)} ^ set(values):
-        raise UsageError(f"{path} is not a store: its config.json lacks or should not have {sorted(wrong)}")
+        raise UsageError(f"{path} is not a store: its {CONFIG} lacks or should not have {sorted(wrong)}")
     return StoreConfig(**values)
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Float16, Int64, UInt8
 
 from scope_wm.data.split import Splits, open_splits
 from scope_wm.data.store import Store
-from scope_wm.files import read_object
+from scope_wm.files import CONFIG, read_object
 from scope_wm.model.architecture import EncoderReference
 from scope_wm.model.encoder import Encoder, EncoderConfig
 from scope_wm.model.encoders import open_encoder
@@ -30,7 +30,7 @@ from scope_wm.types import UsageError
 
 FORMAT = 1
 KIND = "tokens"
-CONFIG, TOKENS = "config.json", "tokens.npy"
+TOKENS = "tokens.npy"
 ON_THE_FLY = "on-the-fly"
 CPU_BATCH = 8  # as fast as any on a core
 BATCH = 64  # of other devices

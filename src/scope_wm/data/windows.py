@@ -83,6 +83,11 @@ class Windows(Dataset[Window]):
         )
 
 
+def spread_rows(count: int, most: int) -> Int64[np.ndarray, " rows"]:
+    """Return `most` of so many rows, or all if they are fewer, evenly spread from the first to the last."""
+    return np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)
+
+
 def _standard(
     values: Float[np.ndarray, "rows width"],
     mean: Float64[np.ndarray, " width"],

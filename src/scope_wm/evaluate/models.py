@@ -10,8 +10,8 @@ from typing import Any
 
 from scope_wm.data.split import open_splits
 from scope_wm.data.statistics import statistics
+from scope_wm.files import CONFIG
 from scope_wm.model.checkpoint import model_directory, read_header
-from scope_wm.model.directory import CONFIG
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import SIMULATOR, ModelSettings, load_latent_model
 from scope_wm.planning.models import ActionScale, SimulatorModel, policy_scale

@@ -14,14 +14,14 @@ from typing import IO, Any
 from scope_wm.evaluate.instances import InstanceRecord, data_digest
 from scope_wm.evaluate.models import model_digest, model_header
 from scope_wm.evaluate.settings import EvaluateSettings, SearchSettings, expect_writable
-from scope_wm.files import PARTIAL, json_bytes, only_writer, read_object, sweep, write_json
+from scope_wm.files import CONFIG, is_unused, json_bytes, only_writer, read_object, sweep, write_json
 from scope_wm.hardware import machine
 from scope_wm.planning.load import ModelSettings
 from scope_wm.records import from_json, installed_versions
 from scope_wm.types import MadeOtherwise, UsageError
 
 KIND, FORMAT = "evaluation", 1
-CONFIG, INSTANCES, SUMMARY = "config.json", "instances.jsonl", "summary.json"
+INSTANCES, SUMMARY = "instances.jsonl", "summary.json"
 PACKAGES = (
     "scope-wm",
     "torch",
@@ -54,7 +54,7 @@ def writing(settings: EvaluateSettings) -> Iterator[IO[str]]:
     """
     path, config = settings.path, run_config(settings)
     expect_writable(path)
-    json_bytes(config)
+    json_bytes(config)  # refuses NaN
     path.mkdir(parents=True, exist_ok=True)
     with only_writer(path):
         prepare(path, config)
@@ -66,7 +66,7 @@ def writing(settings: EvaluateSettings) -> Iterator[IO[str]]:
 
 def prepare(path: Path, config: dict[str, Any]) -> None:
     """Begin a run, or see that the one that is there has the same settings; let it grow if it is shorter."""
-    if all(entry.name.endswith(PARTIAL) for entry in path.iterdir()):  # empty, or killed before the rename
+    if is_unused(path):
         write_json(path / CONFIG, config)
         return
     old = expect_same(path, config)

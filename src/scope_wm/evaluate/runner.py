@@ -7,7 +7,6 @@ threads add up numbers would show in the last digits.
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ from scope_wm.evaluate.summary import Summary, lines, summarise
 from scope_wm.files import write_json
 from scope_wm.planning.load import load_latent_model
 from scope_wm.planning.models import ActionScale
-from scope_wm.planning.mpc import Controller
 from scope_wm.records import to_json
 from scope_wm.tasks import find_task
 
@@ -64,7 +62,7 @@ def evaluate(settings: EvaluateSettings) -> None:
 def run(settings: EvaluateSettings) -> Summary:
     """Evaluate the instances that are missing and return what all of them amount to."""
     path = settings.path
-    if len(read_records(path)) < settings.count and not settings.simulated:
+    if len(read_records(path)) < settings.count and not settings.model.simulated:
         load_latent_model(settings.model, settings.task)  # what is wrong with it is said before any writing
     with writing(settings) as file:
         done, count = read_records(path), read_config(path)["settings"]["instances"]  # it may be a longer run
@@ -85,7 +83,7 @@ def run(settings: EvaluateSettings) -> Summary:
 
 def jobs(settings: EvaluateSettings, pending: list[int]) -> list[Job]:
     """Return a job for every worker: whoever is free takes the next instance, for some take far longer."""
-    scale = simulator_scale(settings.task, settings.problems_from) if settings.simulated else None
+    scale = simulator_scale(settings.task, settings.problems_from) if settings.model.simulated else None
     return [Job(settings, scale, Turns(pending))] * min(settings.worker_count, len(pending))
 
 
@@ -95,9 +93,7 @@ def solve_instances(job: Job, report: Report) -> None:
     settings, task = job.settings, find_task(job.settings.task)()
     problem_of = problem_source(task, settings.problems_from)
     model = planning_model(settings.model, task, job.scale)
-    planner = settings.search.step_planner()
-    limits = replace(settings.search.limits(), processes=settings.worker_count)
-    controller = Controller(model, planner, settings.mpc, limits=limits)
+    controller = settings.search.controller(model, settings.task, settings.seed, settings.worker_count)
     memory = PeakMemory(model.device)
     for instance in job.instances:
         problem = problem_of(instance_seed(instance))

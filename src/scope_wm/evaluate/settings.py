@@ -17,7 +17,8 @@ from scope_wm.elite_bank import FIRST_STEP, LATER_STEPS
 from scope_wm.planning.cem import CEMSettings, cem
 from scope_wm.planning.load import ModelSettings
 from scope_wm.planning.memory import parse_bytes
-from scope_wm.planning.mpc import MPCSettings
+from scope_wm.planning.models import PlanningModel
+from scope_wm.planning.mpc import Controller, MPCSettings
 from scope_wm.planning.objective import proprio_weight
 from scope_wm.planning.planners import PLANNERS, EliteBankCEM, Memoryless, StepPlanner
 from scope_wm.planning.search import DEADLINE_CHUNK, THREAD_CHUNK, Limits
@@ -81,9 +82,9 @@ class SearchSettings:
     max_seconds: float | None = None
     """seconds for each search; with a deadline, results depend on the machine"""
     chunk: int | None = None
-    """candidates imagined at a time; None: what fits in memory, 50 a thread of a processor or to keep time"""
+    """candidates at a time; None: what fits in memory, on a processor 50 a thread, 50 with --max-seconds"""
     max_memory: str | None = None
-    """memory for imagining candidates, such as 2GB; None: half of a GPU's, or a core's part of half of all"""
+    """memory for candidates, such as 2GB; None: half of a GPU's, or half of the machine's over its cores"""
 
     def __post_init__(self) -> None:
         """Refuse a search that cannot work."""
@@ -137,6 +138,13 @@ class SearchSettings:
         """Return the settings of the control loop; `seed` is that of the searches."""
         max_steps = self.max_steps or protocol_of(task).max_steps
         return MPCSettings(horizon=self.horizon, max_steps=max_steps, seed=seed)
+
+    def controller(
+        self, model: PlanningModel[Any], task: TaskName, seed: int, processes: int = 1
+    ) -> Controller:
+        """Return the control loop that searches like this, beside so many `processes` on the same GPU."""
+        limits = replace(self.limits(), processes=processes)
+        return Controller(model, self.step_planner(), self.mpc(task, seed), limits=limits)
 
 
 def home(task: TaskName, model: ModelSettings) -> Path:
@@ -207,11 +215,6 @@ class EvaluateSettings:
         return protocol_of(self.task)
 
     @property
-    def simulated(self) -> bool:
-        """Tell whether the simulator is the model."""
-        return self.model.simulated
-
-    @property
     def count(self) -> int:
         """Return how many instances there are."""
         return self.instances or self.protocol.instances
@@ -251,6 +254,6 @@ class EvaluateSettings:
             "workers": self.worker_count,
             "problems_from": source,
         }
-        if not self.simulated:
+        if not self.model.simulated:
             filled["alpha"] = self.alpha
         return values | groups | filled | {"out": str(self.path)}

@@ -105,7 +105,7 @@ def summarise(settings: EvaluateSettings, records: Sequence[InstanceRecord]) -> 
 def notes(settings: EvaluateSettings) -> tuple[str, ...]:
     """Return what a reader of the figures must know."""
     chosen = {
-        SIMULATOR_NOTE: settings.simulated,
+        SIMULATOR_NOTE: settings.model.simulated,
         TRUE_DYNAMICS_NOTE: settings.model.true_dynamics,
         TABLE_NOTE: not settings.protocol.has_success,
         "Searches had a deadline: results depend on the machine.": settings.search.max_seconds is not None,

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from scope_wm.files import CONFIG
 from scope_wm.model.architecture import ModelConfig, build
-from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.model.directory import WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.model.encoder import Encoder
 from scope_wm.model.encoders import open_encoder
 from scope_wm.model.reduced import PCA, ReducedEncoder

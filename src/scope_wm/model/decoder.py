@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.files import CONFIG
+from scope_wm.model.directory import WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json
 
 KIND = "decoder"

@@ -13,12 +13,12 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from scope_wm.files import json_bytes, read_object, write_files
+from scope_wm.files import CONFIG, json_bytes, read_object, write_files
 from scope_wm.records import to_json
 from scope_wm.types import UsageError
 
 FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 
 
 def write_directory(

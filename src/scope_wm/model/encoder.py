@@ -24,6 +24,7 @@ from jaxtyping import Float, UInt8
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from scope_wm.files import CONFIG
 from scope_wm.types import IMAGE_SIZE, UsageError
 
 DIRECTORY_VARIABLE = "SCOPE_WM_DINOV2"
@@ -141,8 +142,8 @@ def load_backbone(config: EncoderConfig) -> Any:
     """Load the layers that are needed, from a directory, else the local cache, else the hub."""
     source, directory = config.source, Path(config.source).expanduser()
     if directory.is_dir():
-        if not (directory / "config.json").is_file():
-            raise UsageError(f"expected a model in {directory}, found no config.json")
+        if not (directory / CONFIG).is_file():
+            raise UsageError(f"expected a model in {directory}, found no {CONFIG}")
         try:
             return _read(str(directory), config.layer, local_files_only=True)
         except (OSError, SafetensorError) as error:

@@ -4,7 +4,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from scope_wm.model.directory import CONFIG
+from scope_wm.files import CONFIG
 from scope_wm.model.encoder import EncoderConfig, HubEncoder
 from scope_wm.model.student import KIND, StudentEncoder
 

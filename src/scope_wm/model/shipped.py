@@ -8,7 +8,7 @@ faster    32 tokens have
 from importlib.resources import files
 from pathlib import Path
 
-from scope_wm.model.directory import CONFIG
+from scope_wm.files import CONFIG
 from scope_wm.tasks import TASKS
 from scope_wm.types import UsageError
 

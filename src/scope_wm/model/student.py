@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.files import CONFIG
+from scope_wm.model.directory import WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.model.encoder import Frozen, content_hash, normalise
 from scope_wm.model.transformer import MLP, Attention, TransformerConfig
 from scope_wm.records import from_json

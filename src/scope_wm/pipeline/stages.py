@@ -38,14 +38,7 @@ Training = (
     | TrainRefineSettings
     | TrainDecoderSettings
 )
-T = TypeVar(
-    "T",
-    TrainTeacherSettings,
-    TrainSelectorSettings,
-    TrainSparseSettings,
-    TrainRefineSettings,
-    TrainDecoderSettings,
-)
+T = TypeVar("T", bound=Training)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scope_wm.planning.search import Cost
 from scope_wm.tasks.task import Task, episode_rng
+from scope_wm.types import State
 
 SCALE_EPISODES = 5
 
@@ -28,6 +29,24 @@ class Observations:
     images: UInt8[np.ndarray, "B 224 224 3"]
     proprio: Float32[np.ndarray, "B proprio"]
     states: Float64[np.ndarray, "B state"] | None = None
+
+
+def execute(task: Task, state: State, actions: Float64[np.ndarray, "steps action"]) -> State:
+    """Return the state after all actions."""
+    task.set_state(state)
+    for action in actions:
+        task.advance(action)
+    return task.state()
+
+
+def observe_states(task: Task, states: Sequence[State]) -> Observations:
+    """Return what is seen in each state."""
+    images, proprio = [], []
+    for state in states:
+        task.set_state(state)
+        images.append(task.render())
+        proprio.append(task.proprio())
+    return Observations(images=np.stack(images), proprio=np.stack(proprio), states=np.stack(states))
 
 
 V = TypeVar("V")
@@ -135,20 +154,9 @@ class SimulatorModel:
         def cost(candidates: Float[Tensor, "B S L A"]) -> Float[Tensor, "B S"]:
             actions = self.scale.to_task(candidates)
             costs = [
-                [self._end_cost(start, plan, aim) for plan in plans]
+                [self.task.path_left(execute(self.task, start, plan), aim) for plan in plans]
                 for start, plans, aim in zip(starts, actions, goals, strict=True)
             ]
             return torch.tensor(costs, dtype=candidates.dtype, device=candidates.device)
 
         return cost
-
-    def _end_cost(
-        self,
-        start: Float64[np.ndarray, " state"],
-        actions: Float64[np.ndarray, "steps action"],
-        goal: Float64[np.ndarray, " state"],
-    ) -> float:
-        self.task.set_state(start)
-        for action in actions:
-            self.task.advance(action)
-        return self.task.path_left(self.task.state(), goal)

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from scope_wm.elite_bank import EliteBank
-from scope_wm.planning.models import Observations, PlanningModel
+from scope_wm.planning.models import Observations, PlanningModel, execute, observe_states
 from scope_wm.planning.planners import StepPlanner
 from scope_wm.planning.search import Limits, OnIteration, Plan, standard_start
 from scope_wm.tasks.task import Task
@@ -60,7 +60,7 @@ class Controller:
         self._goal = self.model.see(goals)
         self._previous: Any = None
         self._seeds = list(seeds)
-        self._bank: EliteBank | None = None
+        self.bank: EliteBank | None = None
         self._step = 0
 
     @torch.no_grad()
@@ -74,8 +74,8 @@ class Controller:
         cost = model.cost(seen, self._goal, self._previous)
         start = standard_start(len(self._seeds), self.settings.horizon, model.action_width, model.device)
         generators = [search_generator(self.settings.seed, seed, self._step) for seed in self._seeds]
-        plan, self._bank = self.planner(
-            cost, start, generators, self._bank, limits=self.limits, on_iteration=self.on_iteration
+        plan, self.bank = self.planner(
+            cost, start, generators, self.bank, limits=self.limits, on_iteration=self.on_iteration
         )
         self._previous = seen
         self._step += 1
@@ -86,7 +86,7 @@ class Controller:
         rows = np.flatnonzero(unsolved)
         self._goal, self._previous = (part and select(part, rows) for part in (self._goal, self._previous))
         self._seeds = [self._seeds[row] for row in rows]
-        self._bank = None if self._bank is None else self._bank.of(torch.from_numpy(rows))
+        self.bank = None if self.bank is None else self.bank.of(torch.from_numpy(rows))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +113,16 @@ class Outcome:
     def state(self) -> State:
         """Return the state at the end."""
         return self.steps[-1].state if self.steps else self.problem.start
+
+    @property
+    def plan_seconds(self) -> float:
+        """Return the time of planning, over all steps."""
+        return sum(step.plan_seconds for step in self.steps)
+
+    @property
+    def samples(self) -> int:
+        """Return how many candidates were judged, over all steps."""
+        return sum(step.samples for step in self.steps)
 
 
 def solve(
@@ -151,24 +161,6 @@ def solve(
         if not active:
             break
     return outcomes
-
-
-def execute(task: Task, state: State, actions: Float64[np.ndarray, "steps action"]) -> State:
-    """Return the state after all actions."""
-    task.set_state(state)
-    for action in actions:
-        task.advance(action)
-    return task.state()
-
-
-def observe_states(task: Task, states: Sequence[State]) -> Observations:
-    """Return what is seen in each state."""
-    images, proprio = [], []
-    for state in states:
-        task.set_state(state)
-        images.append(task.render())
-        proprio.append(task.proprio())
-    return Observations(images=np.stack(images), proprio=np.stack(proprio), states=np.stack(states))
 
 
 def select(seen: V, rows: Int64[np.ndarray, " rows"]) -> V:

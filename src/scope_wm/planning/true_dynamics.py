@@ -12,8 +12,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from scope_wm.planning.latent import LatentModel
-from scope_wm.planning.models import Observations
-from scope_wm.planning.mpc import execute, observe_states
+from scope_wm.planning.models import Observations, execute, observe_states
 from scope_wm.planning.objective import Goal, distances
 from scope_wm.planning.search import Cost
 from scope_wm.tasks.task import Task

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scope_wm.background import background_mask
 from scope_wm.data.play import Picture
-from scope_wm.data.windows import Window, Windows
+from scope_wm.data.windows import Window, Windows, spread_rows
 from scope_wm.model.architecture import ModelConfig
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.rollout import rollout
@@ -49,7 +49,7 @@ def most_changing(config: ModelConfig, held_out: HeldOut, count: int) -> tuple[W
     windows = Windows(
         held_out.split, config.statistics, history=1, frameskip=frameskip, read=held_out.tokens.read
     )
-    rows = np.linspace(0, len(windows) - 1, min(HELD_OUT, len(windows))).round().astype(np.int64)
+    rows = spread_rows(len(windows), HELD_OUT)
     batch = windows.batch(rows)
     change = (batch.visual[:, 1].float() - batch.visual[:, 0].float()).square().mean((1, 2))
     order = change.argsort(descending=True).numpy()

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from scope_wm.data.play import Picture
-from scope_wm.planning.mpc import observe_states
+from scope_wm.planning.models import observe_states
 from scope_wm.report.plan_video import AMBER, BLUE, Colour
 from scope_wm.report.replay import Replay, Sequences
 from scope_wm.report.sheet import Cell, sheet

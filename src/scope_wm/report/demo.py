@@ -11,7 +11,7 @@ from scope_wm.evaluate.settings import PlannerName, SearchSettings, expect_at_le
 from scope_wm.files import write_file
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.mpc import Controller, Outcome, solve
+from scope_wm.planning.mpc import Outcome, solve
 from scope_wm.report.page import Media, Section, Table, html_page
 from scope_wm.report.plan import scenes, story_of, teller
 from scope_wm.report.plan_video import video
@@ -76,16 +76,6 @@ class Attempt:
     outcome: Outcome
     max_steps: int
 
-    @property
-    def seconds(self) -> float:
-        """Return the time of planning, over all steps."""
-        return sum(step.plan_seconds for step in self.outcome.steps)
-
-    @property
-    def candidates(self) -> int:
-        """Return how many action sequences were imagined."""
-        return sum(step.samples for step in self.outcome.steps)
-
 
 def demo(settings: DemoSettings) -> None:
     """Plan, tell how it goes, and write the page."""
@@ -110,8 +100,7 @@ def attempt(settings: DemoSettings, task: Task, problem: str, way: Way, model: L
     """Solve a problem, and tell how each step goes."""
     print(f"{problem}, {way.model}, {way.planner}", file=sys.stderr)
     seed, steps = PROBLEMS[problem], settings.max_steps
-    search = settings.search(way)
-    controller = Controller(model, search.step_planner(), search.mpc(TASK, seed=0))
+    controller = settings.search(way).controller(model, TASK, seed=0)
     (outcome,) = solve(task, [task.sample_problem(seed)], [seed], controller, teller(task, steps))
     return Attempt(problem=problem, way=way, outcome=outcome, max_steps=steps)
 
@@ -119,15 +108,15 @@ def attempt(settings: DemoSettings, task: Task, problem: str, way: Way, model: L
 def cells(one: Attempt) -> tuple[str, ...]:
     """Return a row of the table."""
     solved = "solved" if one.outcome.success else "not solved"
-    return one.problem, *one.way, solved, str(len(one.outcome.steps)), f"{one.seconds:.1f} s"
+    return one.problem, *one.way, solved, str(len(one.outcome.steps)), f"{one.outcome.plan_seconds:.1f} s"
 
 
 def speed(attempts: Sequence[Attempt]) -> str:
     """Say how fast the sparse model imagines beside the dense one, and how long all planning took."""
     dense, sparse = ([each for each in attempts if each.way == way] for way in (DENSE, SPARSE))
-    slow, fast = (sum(each.seconds for each in part) for part in (dense, sparse))
+    slow, fast = (sum(each.outcome.plan_seconds for each in part) for part in (dense, sparse))
     slow_each, fast_each = (
-        1000 * seconds / sum(each.candidates for each in part)
+        1000 * seconds / sum(each.outcome.samples for each in part)
         for seconds, part in ((slow, dense), (fast, sparse))
     )
     return (
@@ -142,5 +131,7 @@ def film(task: Task, one: Attempt, model: LatentModel) -> Media:
     played = scenes(task, one.outcome, model, decoder=None)
     story = story_of(task, one.outcome, played, f"{one.way.model}, {one.way.planner}", one.max_steps)
     return Media(
-        mp4(video(story)), "video/mp4", f"{story.note}: {story.verdict}, {one.seconds:.1f} s of planning."
+        mp4(video(story)),
+        "video/mp4",
+        f"{story.note}: {story.verdict}, {one.outcome.plan_seconds:.1f} s of planning.",
     )

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from scope_wm.elite_bank import LATER_STEPS
-from scope_wm.evaluate.run import KIND, Run, read_run
+from scope_wm.evaluate.run import KIND, Run, read_run, settings_of
 from scope_wm.evaluate.settings import WIDER, SearchSettings, protocol_of
 from scope_wm.evaluate.statistics import bootstrap
 from scope_wm.evaluate.summary import Success, success_of, success_text, way_made, way_text
-from scope_wm.files import read_object
+from scope_wm.files import CONFIG, read_object
 from scope_wm.model.checkpoint import KIND as WORLD_MODEL
-from scope_wm.model.directory import CONFIG
 from scope_wm.model.encoders import SHIPPED
 from scope_wm.model.shipped import shipped_models
 from scope_wm.model.world_model import TokenConfig
@@ -88,8 +87,8 @@ class Evaluated:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what the evaluation was asked for."""
-        return self.run.config["settings"]
+        """Return what the evaluation was asked for; an option that is younger than it had its default."""
+        return settings_of(self.run.config)
 
     @property
     def task(self) -> str:
@@ -111,7 +110,7 @@ class Evaluated:
             planner=asked["planner"],
             samples=asked["samples"],
             elites=asked["elites"],
-            first_samples=asked.get("first_samples"),
+            first_samples=asked["first_samples"],
         ).sample_counts
 
     @property
@@ -133,8 +132,7 @@ class Evaluated:
     @property
     def plays(self) -> bool:
         """Tell whether candidates were played in the simulator: then times tell nothing of a model."""
-        true_dynamics = bool(self.settings.get("true_dynamics"))
-        return true_dynamics or self.run.config["model_digest"] == SIMULATOR
+        return self.settings["true_dynamics"] or self.run.config["model_digest"] == SIMULATOR
 
     @property
     def is_refined(self) -> bool:
@@ -205,7 +203,7 @@ class Evaluated:
         return ", ".join(filter(None, told))
 
     def _usual_chunk(self) -> int | None:
-        if self.settings.get("max_seconds") is not None:
+        if self.settings["max_seconds"] is not None:
             return DEADLINE_CHUNK
         return THREAD_CHUNK if self.settings["device"] == "cpu" else None
 
@@ -225,7 +223,7 @@ class Evaluated:
             "alpha": proprio_weight(self.task),
             "seed": 0,
         }
-        asked = {name: self.settings.get(name) for name in usual}
+        asked = {name: self.settings[name] for name in usual}
         asked["elites"] = asked["elites"] or LATER_STEPS.elites
         told = [
             f"{name.replace('_', ' ')} {value}"

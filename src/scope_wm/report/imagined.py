@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from scope_wm.data.play import Picture
-from scope_wm.data.windows import Window, Windows
+from scope_wm.data.windows import Window, Windows, spread_rows
 from scope_wm.model.architecture import ModelConfig
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.decoder import Decoder, to_uint8
@@ -39,7 +39,7 @@ def liveliest(config: ModelConfig, held_out: HeldOut) -> tuple[Window, Frames]:
     """Return the held-out window whose last frame differs most from its first, and its frames."""
     frameskip, read = config.frameskip, held_out.tokens.read
     windows = Windows(held_out.split, config.statistics, history=HORIZON, frameskip=frameskip, read=read)
-    rows = np.linspace(0, len(windows) - 1, min(HELD_OUT, len(windows))).round().astype(np.int64)
+    rows = spread_rows(len(windows), HELD_OUT)
     batch = windows.batch(rows)
     change = (batch.visual[:, -1].float() - batch.visual[:, 0].float()).square().mean((1, 2))
     most = int(change.argmax())

@@ -1,10 +1,11 @@
 """Learning curves: for every stage the loss, and beside it the held-out figures, against the step."""
 
-import io
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from scope_wm.report.sheet import figure_bytes
 
 HELD_OUT_LOSSES = ("loss_held_out", "KL", "error")  # comparable with the loss that is trained
 OF_COPY, RECALL, CHANCE = "_of_copy", "recall_", "chance_"
@@ -29,9 +30,7 @@ def learning_curves(stages: dict[str, Metrics]) -> bytes:
             axes.legend(frameon=False, fontsize="small")
     for axes in rows[-1]:
         axes.set_xlabel("step")
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return figure_bytes(figure, format="png")
 
 
 def draw_losses(axes: Axes, metrics: Metrics) -> None:

@@ -163,12 +163,12 @@ def is_yardstick(yardstick: Evaluated, one: Evaluated) -> bool:
 
 def iterations(one: Evaluated) -> int:
     """Return how often a search draws candidates."""
-    return one.settings.get("iterations") or LATER_STEPS.iterations
+    return one.settings["iterations"] or LATER_STEPS.iterations
 
 
 def alike(first: Evaluated, other: Evaluated, names: Sequence[str]) -> bool:
     """Tell whether some settings of two evaluations are the same."""
-    return all(first.settings.get(name) == other.settings.get(name) for name in names)
+    return all(first.settings[name] == other.settings[name] for name in names)
 
 
 def ours_of(found: list[Evaluated]) -> Ours:

@@ -25,14 +25,14 @@ from scope_wm.evaluate.settings import (
     home,
     protocol_of,
 )
+from scope_wm.files import CONFIG
 from scope_wm.model.checkpoint import model_directory
 from scope_wm.model.decoder import GRID, Decoder, to_uint8
-from scope_wm.model.directory import CONFIG
 from scope_wm.model.fast_rollout import last_imagined
 from scope_wm.planning.latent import LatentModel, Seen, chance_of
 from scope_wm.planning.load import ModelSettings
-from scope_wm.planning.models import PlanningModel
-from scope_wm.planning.mpc import Controller, Outcome, StepRecord, observe_states, solve
+from scope_wm.planning.models import PlanningModel, observe_states
+from scope_wm.planning.mpc import Outcome, StepRecord, solve
 from scope_wm.report.plan_video import Scene, Story, video
 from scope_wm.tasks import TaskName, find_task
 from scope_wm.tasks.task import Task
@@ -87,15 +87,14 @@ def plan(settings: PlanSettings) -> None:
     task = find_task(settings.task)()
     problem = problem_source(task, settings.problems_from)(settings.seed)
     model, decoder = load_model(settings, task)
-    mpc = settings.search.mpc(settings.task, seed=0)
-    planner, limits = settings.search.step_planner(), settings.search.limits()
-    controller = Controller(model, planner, mpc, limits=limits)
-    (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, mpc.max_steps))
+    controller = settings.search.controller(model, settings.task, seed=0)
+    max_steps = controller.settings.max_steps
+    (outcome,) = solve(task, [problem], [settings.seed], controller, teller(task, max_steps))
     note = f"{settings.search.planner}, {settings.model.name}, problem {settings.seed}"
-    story = story_of(task, outcome, scenes(task, outcome, model, decoder), note, mpc.max_steps)
+    story = story_of(task, outcome, scenes(task, outcome, model, decoder), note, max_steps)
     settings.path.parent.mkdir(parents=True, exist_ok=True)
     write_video(settings.path, video(story))
-    print(f"{story.verdict}, {sum(step.plan_seconds for step in outcome.steps):.1f} s of planning")
+    print(f"{story.verdict}, {outcome.plan_seconds:.1f} s of planning")
     print(settings.path)
 
 

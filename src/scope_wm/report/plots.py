@@ -3,7 +3,6 @@
 They are SVG with dark lines on white, readable at the width of a phone. Bars are 95 % intervals.
 """
 
-import io
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from scope_wm.report.evaluated import CEM, DENSE, EB_CEM, NUM_TOKENS, SAMPLES, E
 from scope_wm.report.ours import MIB, Ours, model_text, plan_seconds, planner_text
 from scope_wm.report.page import Media
 from scope_wm.report.paper_tables import PAPER, PUSH_T
+from scope_wm.report.sheet import figure_bytes
 
 SIZE = (5.2, 3.6)  # inches
 FONT_SIZE = 10.5
@@ -88,9 +88,8 @@ def plot(caption: str, shown: Shown, draw: Draw) -> list[Media]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="0.92")
         figure.legend(frameon=False, loc="outside lower center", ncols=2)
-        content = io.BytesIO()
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    return [Media(content.getvalue(), "image/svg+xml", caption)]
+        content = figure_bytes(figure, format="svg", metadata={"Date": None})
+    return [Media(content, "image/svg+xml", caption)]
 
 
 def on_common_instances(shown: Shown) -> Shown:

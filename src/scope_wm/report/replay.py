@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -19,9 +18,7 @@ from scope_wm.evaluate.settings import SearchSettings
 from scope_wm.hardware import computing_with
 from scope_wm.planning.latent import LatentModel
 from scope_wm.planning.load import ModelSettings, load_latent_model
-from scope_wm.planning.mpc import Controller, Outcome, solve
-from scope_wm.planning.planners import StepPlanner
-from scope_wm.planning.search import Cost, Gaussian, Limits, OnIteration, Plan
+from scope_wm.planning.mpc import Outcome, solve
 from scope_wm.report.evaluated import DISTILLED, EB_CEM, FOREGROUND_DELTA, PAPER_KS, Evaluated
 from scope_wm.tasks import find_task
 from scope_wm.tasks.task import Task
@@ -69,45 +66,29 @@ def instances_to_show(one: Evaluated, count: int) -> list[int]:
     return [*solved[:count], *failed[:count]]
 
 
-class Watched:
-    """A planner that notes the bank of its first step."""
-
-    def __init__(self, planner: StepPlanner) -> None:
-        self.planner = planner
-        self.first_bank: EliteBank | None = None
-
-    def __call__(
-        self,
-        cost: Cost,
-        start: Gaussian,
-        generators: Sequence[torch.Generator],
-        bank: EliteBank | None,
-        *,
-        limits: Limits | None = None,
-        on_iteration: OnIteration | None = None,
-    ) -> tuple[Plan, EliteBank | None]:
-        """Plan as the planner does."""
-        plan, filled = self.planner(cost, start, generators, bank, limits=limits, on_iteration=on_iteration)
-        self.first_bank = self.first_bank or filled
-        return plan, filled
-
-
 def replay(one: Evaluated, instance: int) -> Replay:
     """Plan an instance of an evaluation once more."""
     asked, task = one.settings, find_task(one.task)()
     search: SearchSettings = _part(SearchSettings, asked)
     here = {"model": str(one.directory), "device": device_here(asked["device"])}
     model = load_latent_model(_part(ModelSettings, asked | here), one.task)
-    mpc, planner = search.mpc(asked["task"], asked["seed"]), Watched(search.step_planner())
     source = asked["problems_from"]
     problem = problem_source(task, source and Path(source))(instance_seed(instance))
+    controller = search.controller(model, asked["task"], asked["seed"])
+    banks: list[EliteBank | None] = []
     with computing_with(1):
-        controller = Controller(model, planner, mpc, limits=search.limits())
-        (outcome,) = solve(task, [problem], [instance_seed(instance)], controller)
-    filled = planner.first_bank
+        (outcome,) = solve(
+            task, [problem], [instance_seed(instance)], controller, lambda _: banks.append(controller.bank)
+        )
+    filled = banks[0]
     bank = None if filled is None or filled.local_share == 0 else filled.sequences[0]
     return Replay(
-        instance=instance, task=task, model=model, outcome=outcome, bank=bank, max_steps=mpc.max_steps
+        instance=instance,
+        task=task,
+        model=model,
+        outcome=outcome,
+        bank=bank,
+        max_steps=controller.settings.max_steps,
     )
 
 
@@ -120,5 +101,5 @@ def device_here(recorded: str) -> str:
 
 
 def _part(kind: type[Any], asked: dict[str, Any]) -> Any:
-    """Return one group of the settings; an option that is younger than the evaluation has its default."""
-    return kind(**{option.name: asked[option.name] for option in fields(kind) if option.name in asked})
+    """Return one group of the settings."""
+    return kind(**{option.name: asked[option.name] for option in fields(kind)})

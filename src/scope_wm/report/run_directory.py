@@ -14,10 +14,10 @@ from scope_wm.data.split import Split, open_splits
 from scope_wm.data.store import Store
 from scope_wm.data.token_cache import ON_THE_FLY, Tokens, open_tokens
 from scope_wm.evaluate.run import SUMMARY, Run, read_run
-from scope_wm.files import read_object
+from scope_wm.files import CONFIG, METRICS, read_object
 from scope_wm.model.architecture import EncoderReference
-from scope_wm.model.directory import CONFIG, WEIGHTS
-from scope_wm.train.recorder import METRICS, read_metrics
+from scope_wm.model.directory import WEIGHTS
+from scope_wm.train.recorder import read_metrics
 
 # In order.
 STAGES = ("data", "tokens", "teacher", "selector", "sparse-*", "refined-*", "decoder", "evaluate/*")

@@ -122,7 +122,7 @@ def run_sections(run: Path, videos: int) -> list[Section]:
 def draw(jobs: list[Job], level: Literal[2, 3]) -> list[Section]:
     """Draw pictures, each under a heading of its own, and tell how far that is."""
     sections = []
-    with progress("pictures", len(jobs), 0) as advance:
+    with progress("pictures", len(jobs)) as advance:
         for job in jobs:
             sections.append(Section(job.title, job.draw(), level))
             advance(note=job.title)

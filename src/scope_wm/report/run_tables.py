@@ -8,6 +8,7 @@ from rich.filesize import decimal
 
 from scope_wm.data.split import open_splits
 from scope_wm.data.store import Store
+from scope_wm.files import METRICS
 from scope_wm.report.evaluated import preset_text
 from scope_wm.report.page import Block, Notes, Section, Table
 from scope_wm.report.run_directory import TrainedStage, gaps, is_finished, tokens_kept
@@ -103,9 +104,7 @@ def selector_text(figures: dict[str, float]) -> str:
 
 def measured(stage: Path, name: str) -> float:
     """Return the sum of one figure over the metrics of a stage, and of its parts if it has any."""
-    lines = [
-        json.loads(line) for file in stage.rglob("metrics.jsonl") for line in file.read_text().splitlines()
-    ]
+    lines = [json.loads(line) for file in stage.rglob(METRICS) for line in file.read_text().splitlines()]
     return float(sum(line[name] for line in lines))
 
 

@@ -1,9 +1,11 @@
 """A sheet of pictures: a title above every column, a label before every row, a note below every picture."""
 
-from typing import NamedTuple
+import io
+from typing import Any, NamedTuple
 
 import imageio.v3 as iio
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image as Canvas
 
 from scope_wm.data.play import GAP, LABEL_WIDTH, MARGIN, NAME_SIZE, PAPER, Picture, place, write
@@ -40,3 +42,10 @@ def sheet(titles: list[str], rows: dict[str, list[Cell]]) -> Picture:
 def png(picture: Picture) -> bytes:
     """Return a picture as the content of a PNG file."""
     return iio.imwrite("<bytes>", picture, extension=".png", optimize=True)
+
+
+def figure_bytes(figure: Figure, **options: Any) -> bytes:
+    """Return a figure as the content of a file; the options are those of `savefig`."""
+    content = io.BytesIO()
+    figure.savefig(content, **options)
+    return content.getvalue()

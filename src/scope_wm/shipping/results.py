@@ -55,7 +55,7 @@ def changes(one: Evaluated) -> list[str]:
     """Return the candidates and the tokens, where other numbers than the usual ones were asked for."""
     asked = {
         "samples": one.settings["samples"],
-        "first samples": one.settings.get("first_samples"),
+        "first samples": one.settings["first_samples"],
         "K =": one.settings["k"],
     }
     usual = {"samples": SAMPLES, "K =": None if one.setup is None else one.setup.trained_k}

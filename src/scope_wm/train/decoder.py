@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from scope_wm.data.split import Split, open_splits, starts
 from scope_wm.data.token_cache import SplitTokens, Tokens, open_tokens
+from scope_wm.data.windows import spread_rows
 from scope_wm.model.decoder import Decoder, DecoderConfig
 from scope_wm.model.encoder import EncoderConfig
 from scope_wm.records import to_json
@@ -134,7 +135,7 @@ def train_decoder(settings: TrainDecoderSettings) -> None:
 
 def held_out_batches(frames: DrawnFrames) -> list[tuple[Tensor, Tensor]]:
     """Return frames to judge with, evenly spread and always the same."""
-    rows = np.linspace(0, len(frames) - 1, min(HELD_OUT, len(frames))).round().astype(np.int64)
+    rows = spread_rows(len(frames), HELD_OUT)
     return [frames.batch(rows[first : first + BATCH]) for first in range(0, len(rows), BATCH)]
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from scope_wm.data.progress import progress
 from scope_wm.data.token_cache import choose_device
 from scope_wm.evaluate.settings import expect_at_least
-from scope_wm.model.directory import CONFIG, WEIGHTS, load_weights, read_kind, write_directory
+from scope_wm.files import CONFIG
+from scope_wm.model.directory import WEIGHTS, load_weights, read_kind, write_directory
 from scope_wm.records import from_json, to_json
 from scope_wm.selector import RelevanceHead, distillation_loss, recall
 from scope_wm.train.finished import FinishedModel, open_teacher
@@ -136,7 +137,7 @@ def relevance_of(teacher: FinishedModel, settings: TrainSelectorSettings) -> Rel
     model = teacher.load().world_model.to(choose_device(settings.run.device))
     rows = np.random.default_rng(settings.fit.seed).permutation(len(windows))[: settings.windows]
     parts = []
-    with progress("batches of relevance", -(-len(rows) // settings.windows_at_once), 0) as advance:
+    with progress("batches of relevance", -(-len(rows) // settings.windows_at_once)) as advance:
         for part in export_targets(model, windows, rows, settings.windows_at_once):
             parts.append(part)
             advance()

@@ -21,7 +21,7 @@ from scope_wm.background import Ignored, background_mask
 from scope_wm.data.split import Splits, open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.data.token_cache import SplitTokens
-from scope_wm.data.windows import Window, Windows
+from scope_wm.data.windows import Window, Windows, spread_rows
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.model.predictor import random_groups
 from scope_wm.model.rollout import rollout
@@ -72,7 +72,7 @@ def held_out_batches(splits: Splits, values: Statistics, tokens: SplitTokens, fr
     """Return windows of validation episodes to judge with, evenly spread and always the same."""
     read = tokens.validation.read
     windows = Windows(splits.validation, values, history=HORIZON, frameskip=frameskip, read=read)
-    rows = np.linspace(0, len(windows) - 1, min(HELD_OUT, len(windows))).round().astype(int)
+    rows = spread_rows(len(windows), HELD_OUT)
     return [windows.batch(part.tolist()) for part in np.array_split(rows, max(1, len(rows) // BATCH))]
 
 

@@ -154,7 +154,7 @@ def all_targets(teacher: HubEncoder, parts: tuple[list[Part], list[Part]], dim: 
     training, validation = parts
     folder.mkdir(exist_ok=True)
     blocks = sum(len(list(part.blocks())) for part in (*training, *validation))
-    with progress("blocks of targets", len(training) + blocks, 0) as advance:
+    with progress("blocks of targets", len(training) + blocks) as advance:
         pca = fit_targets_pca(teacher, training, dim, folder / PCA_FILE, advance)
         make_targets(ReducedEncoder(teacher, pca), [*validation, *training], folder, advance)
 

@@ -19,11 +19,9 @@ from typing import Any, Literal
 from torch.utils.tensorboard import SummaryWriter
 
 from scope_wm.data.progress import progress
-from scope_wm.files import write_file
+from scope_wm.files import METRICS, write_file
 from scope_wm.train.state import State
 from scope_wm.types import UsageError
-
-METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ train them on would change the selector's input under its feet.
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -30,12 +30,8 @@ from scope_wm.train.stage import Recipe, making
 from scope_wm.types import UsageError
 
 MEAN_FRAMES = 500  # of the training split, for the mean token of every place
-WITHOUT_HEAD: dict[str, Literal["random", "latin-hypercube", "motion"]] = {
-    "random": "random",
-    "latin-hypercube": "latin-hypercube",
-    "motion": "motion",
-}
-
+WithoutHead = Literal["random", "latin-hypercube", "motion"]
+WITHOUT_HEAD: tuple[WithoutHead, ...] = get_args(WithoutHead)
 
 PAPER_FIT = FitSettings(optimiser=OptimiserSettings(lr=1e-4, weight_decay=0.01), epochs=100, batch=512)
 
@@ -110,8 +106,8 @@ def train_sparse(settings: TrainSparseSettings) -> None:
 
 def sparse_config(settings: TrainSparseSettings, teacher: ModelConfig) -> ModelConfig:
     """Return the complete description of the model to train."""
-    if kind := WITHOUT_HEAD.get(settings.selector):
-        selector = SelectorConfig(kind=kind, k=settings.k)
+    if settings.selector in WITHOUT_HEAD:
+        selector = SelectorConfig(kind=settings.selector, k=settings.k)
     else:
         _, sizes = load_head(Path(settings.selector))
         selector = SelectorConfig(kind="distilled", k=settings.k, hidden=sizes.hidden)

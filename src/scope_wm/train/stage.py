@@ -20,15 +20,13 @@ from typing import Any
 import torch
 from accelerate import PartialState
 
-from scope_wm.files import only_writer, read_object, sweep, write_json
+from scope_wm.files import CONFIG, UNFINISHED, only_writer, read_object, sweep, write_json
 from scope_wm.hardware import machine
-from scope_wm.model.directory import CONFIG
 from scope_wm.records import installed_versions
 from scope_wm.train.recorder import RunSettings
 from scope_wm.train.state import CHECKPOINT
 from scope_wm.types import MadeOtherwise, UsageError
 
-UNFINISHED = "unfinished.json"
 PACKAGES = ("scope-wm", "torch", "numpy")
 ADAMW = {"kind": "adamw"}
 RECORDED = {"stage", "settings", "inputs"}
