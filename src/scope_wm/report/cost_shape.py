@@ -5,7 +5,6 @@ of an episode are near each other, those of two episodes far. Where the cost sta
 a search is led astray. Bands are from the tenth to the ninetieth percentile of a tenth of the pairs.
 """
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from scope_wm.data.split import Split, starts
 from scope_wm.model.checkpoint import TrainedModel
 from scope_wm.planning.objective import Goal, distances, proprio_weight
 from scope_wm.report.run_directory import HeldOut, open_held_out
+from scope_wm.report.sheet import figure_bytes
 from scope_wm.tasks import find_task
 
 PAIRS = 600  # within episodes, and as many between them
@@ -56,9 +56,7 @@ def plot(shape: CostShape) -> bytes:
         draw_against(axes, getattr(shape, name), shape.cost)
         axes.set_xlabel(LABELS[name])
         axes.set_ylabel("cost")
-    content = io.BytesIO()
-    figure.savefig(content, format="png")
-    return content.getvalue()
+    return figure_bytes(figure, format="png")
 
 
 def cost_shape(trained: TrainedModel, held_out: HeldOut) -> CostShape:
