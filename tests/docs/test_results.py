@@ -29,6 +29,10 @@ SIMULATOR = sorted((DOCS / "results" / "simulator").iterdir())
 TRUE_DYNAMICS = sorted((DOCS / "results" / "true-dynamics").iterdir())
 LITE = sorted((DOCS / "results" / "lite").glob("*/*"))
 ABLATIONS = sorted((DOCS / "results" / "ablations").glob("*/*"))
+RECOVERED = (
+    "On PointMaze the first plan solves, of {} problems, {} with the dense model and CEM and {} with K = 98 and "
+    "EB-CEM, and later plans {} and {} of the others; on Wall, of {}, {} and {}, and later plans {} and {}."
+)
 
 
 def test_the_page_is_what_the_kept_evaluations_amount_to(tmp_path: Path) -> None:
@@ -50,11 +54,43 @@ def test_the_readme_tells_the_same() -> None:
     for task, *cells in rows:
         assert cells == in_short(task)
     text = " ".join(readme.split())
-    played = read_run(DOCS / "results" / "true-dynamics" / "point_maze").records
-    assert f"CEM solves {sum(played[i].success for i in range(50))} of the first 50" in text
+    assert ratios() in text
     ways = [read_run(DOCS / "results" / "lite" / "rope" / f"{name}-cem") for name in ("fast", "faster")]
     shares = [f"{100 * run.summary['way_made']:.0f}" for run in ways]
-    assert f"with CEM, {' and '.join(shares)} % of the way" in text
+    assert f"{' and '.join(shares)} % of the way" in text
+
+
+def ratios() -> str:
+    """Return how many times as fast sparse models plan as dense ones, as the pages tell it."""
+    told = []
+    for name in ("faster-eb-cem", "fast-eb-cem"):
+        found = []
+        for task in ("point_maze", "wall", "push_t"):
+            runs = [read_run(DOCS / "results" / "lite" / task / each) for each in ("dense-cem", name)]
+            found.append(f"{1 / compare_records(*pair(runs)).time_ratio:.1f}")
+        told.append("{}, {} and {}".format(*found))
+    return f"{told[0]} times as fast as with the dense model and CEM, with K = 98 {told[1]} times"
+
+
+def recovered() -> str:
+    """Return how many problems the first plan solves and how many of the others later ones do, as told."""
+    told: list[object] = []
+    for task in ("point_maze", "wall"):
+        names = ("dense-cem", "fast-eb-cem")
+        paired = pair([read_run(DOCS / "results" / "lite" / task / name) for name in names])
+        at_once = [sum(record.success and record.steps == 1 for record in records) for records in paired]
+        later = [
+            f"{sum(record.success for record in records) - first} of {len(records) - first}"
+            for records, first in zip(paired, at_once, strict=True)
+        ]
+        told.append((len(paired[0]), *at_once, *later))
+    maze = (
+        "On PointMaze the first plan solves, of {} problems, {} with the dense model and CEM and {} with "
+        "K = 98 and EB-CEM, and later plans {} and {} of the others;"
+    )
+    return f"{maze} on Wall, of {{}}, {{}} and {{}}, and later plans {{}} and {{}}.".format(
+        *told[0], *told[1]
+    )
 
 
 def in_short(task: str) -> list[str]:
@@ -107,6 +143,17 @@ def test_an_ablation_is_one_of_those_that_a_run_makes(path: Path) -> None:
 
 def test_findings_are_those_of_the_evaluations() -> None:
     page = (DOCS / "findings.md").read_text()
+    text = " ".join(page.split())
+    assert ratios() in text
+    assert recovered() in text
+    method = read_run(DOCS / "results" / "lite" / "push_t" / "faster-eb-cem")
+    p_of = {}
+    for other in ("random", "copy", "random-copy", "motion", "cross-attention"):
+        run = read_run(DOCS / "results" / "ablations" / "push_t" / f"refined-k32-{other}-eb-cem")
+        p_of[other] = compare_records(*pair([method, run])).p_success
+    assert max(p_of[other] for other in ("random", "copy", "random-copy")) < LEVEL
+    assert f"(p = {p_of['motion']:.2g}, not significant)" in text
+    assert min(p_of["motion"], p_of["cross-attention"]) > LEVEL
     told = re.findall(r"^\|.*\| (\d+) \| (.*?) \| `(.*?)` \|$", page, re.MULTILINE)
     assert told
     for count, result, evaluation in told:
