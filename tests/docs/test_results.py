@@ -30,8 +30,9 @@ TRUE_DYNAMICS = sorted((DOCS / "results" / "true-dynamics").iterdir())
 LITE = sorted((DOCS / "results" / "lite").glob("*/*"))
 ABLATIONS = sorted((DOCS / "results" / "ablations").glob("*/*"))
 RECOVERED = (
-    "On PointMaze the first plan solves, of {} problems, {} with the dense model and CEM and {} with K = 98 and "
-    "EB-CEM, and later plans {} and {} of the others; on Wall, of {}, {} and {}, and later plans {} and {}."
+    "On PointMaze the first plan solves, of {} problems, {} with the dense model and CEM and {} with K = 98 "
+    "and EB-CEM, and later plans {} and {} of the others; on Wall, of {}, {} and {}, and later plans {} and "
+    "{}."
 )
 
 
