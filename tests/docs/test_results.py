@@ -155,6 +155,18 @@ def test_findings_are_those_of_the_evaluations() -> None:
     assert max(p_of[other] for other in ("random", "copy", "random-copy")) < LEVEL
     assert f"(p = {p_of['motion']:.2g}, not significant)" in text
     assert min(p_of["motion"], p_of["cross-attention"]) > LEVEL
+    verdicts = {
+        ("wall", "fast"): "problems (p = {:.2g})",
+        ("wall", "faster"): "does not (p = {:.2g})",
+        ("point_maze", "fast"): "PointMaze (p = {:.2g}",
+        ("point_maze", "faster"): "on 100 problems, {:.2g})",
+    }
+    for (task, name), words in verdicts.items():
+        paths = [DOCS / "results" / "lite" / task / each for each in ("dense-cem", f"{name}-eb-cem")]
+        p_success = compare_records(*pair([read_run(path) for path in paths])).p_success
+        assert p_success is not None
+        assert words.format(p_success) in text
+        assert (p_success < LEVEL) == ((task, name) == ("wall", "fast"))
     told = re.findall(r"^\|.*\| (\d+) \| (.*?) \| `(.*?)` \|$", page, re.MULTILINE)
     assert told
     for count, result, evaluation in told:
@@ -171,8 +183,11 @@ def test_findings_are_those_of_the_evaluations() -> None:
     assert f"significantly more (p = {ps[1]:.3f})" in page
     assert ps[1] < 0.05 < ps[0]
     failed = [record for record in learned.records.values() if not record.success]
-    assert f"In all {len(failed)} failures of the dense model, of {len(learned.records)} problems," in page
-    assert all(record.path_left >= 2 * record.final_distance for record in failed)
+    on_wall = read_run(DOCS / "results" / "lite" / "wall" / "dense-cem").records.values()
+    failed_on_wall = [record for record in on_wall if not record.success]
+    assert f"In all {len(failed)} failures of the dense model, of {len(learned.records)} problems," in text
+    assert f"It is so in all {len(failed_on_wall)} of Wall, of {len(on_wall)}:" in text
+    assert all(record.path_left >= 2 * record.final_distance for record in [*failed, *failed_on_wall])
     searched = (
         "ablations/push_t/refined-k32-cem",
         "lite/push_t/faster-eb-cem",
