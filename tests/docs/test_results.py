@@ -84,14 +84,8 @@ def recovered() -> str:
             f"{sum(record.success for record in records) - first} of {len(records) - first}"
             for records, first in zip(paired, at_once, strict=True)
         ]
-        told.append((len(paired[0]), *at_once, *later))
-    maze = (
-        "On PointMaze the first plan solves, of {} problems, {} with the dense model and CEM and {} with "
-        "K = 98 and EB-CEM, and later plans {} and {} of the others;"
-    )
-    return f"{maze} on Wall, of {{}}, {{}} and {{}}, and later plans {{}} and {{}}.".format(
-        *told[0], *told[1]
-    )
+        told += [len(paired[0]), *at_once, *later]
+    return RECOVERED.format(*told)
 
 
 def in_short(task: str) -> list[str]:
@@ -167,6 +161,9 @@ def test_findings_are_those_of_the_evaluations() -> None:
         assert p_success is not None
         assert words.format(p_success) in text
         assert (p_success < LEVEL) == ((task, name) == ("wall", "fast"))
+    for name in ("fast", "faster"):
+        paths = [DOCS / "results" / "lite" / "push_t" / each for each in ("dense-cem", f"{name}-eb-cem")]
+        assert compare_records(*pair([read_run(path) for path in paths])).p_success > LEVEL
     told = re.findall(r"^\|.*\| (\d+) \| (.*?) \| `(.*?)` \|$", page, re.MULTILINE)
     assert told
     for count, result, evaluation in told:

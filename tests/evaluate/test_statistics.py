@@ -79,6 +79,7 @@ def test_bootstrap_repeats_with_its_seed_and_refuses_nothing_to_resample() -> No
         ([1.0, 2.0, -3.0], 1.0),
         ([0.1, 0.2, 0.4, 0.8, 1.6, -0.1], 6 / 64),  # all alike, or one of the two 0.1
         ([0.0] * 5, 1.0),
+        ([0.1, 0.7, -0.3, -0.5], 1.0),  # their sum is 0 but for rounding
         ([0.1] * 13, 2 / 2**13),
     ],
 )

@@ -71,3 +71,5 @@ def test_rank_correlation_asks_for_the_order_alone() -> None:
     assert rank_correlation(values, np.exp(values / 10)) == pytest.approx(1)
     assert rank_correlation(values, -values) == pytest.approx(-1)
     assert rank_correlation(np.arange(4.0), np.array([1.0, 0.0, 3.0, 2.0])) == pytest.approx(0.6)
+    tied = rank_correlation(np.array([0.0, 0.0, 1.0, 2.0]), np.arange(4.0))  # ranks 1.5, 1.5, 3, 4
+    assert tied == pytest.approx(4.5 / np.sqrt(4.5 * 5))

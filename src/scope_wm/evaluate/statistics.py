@@ -63,6 +63,6 @@ def sign_flips(differences: Float64[np.ndarray, " pairs"]) -> float:
         signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
     else:
         signs = np.random.default_rng(0).choice([-1, 1], size=(RESAMPLES, count))
-    found = abs(differences.sum())
-    as_far = int((abs(signs @ differences) >= found * (1 - 1e-9)).sum())  # but for rounding
+    least = abs(differences.sum()) - 1e-9 * abs(differences).sum()  # what was found, but for rounding
+    as_far = int((abs(signs @ differences) >= least).sum())
     return as_far / len(signs) if exact else (as_far + 1) / (len(signs) + 1)

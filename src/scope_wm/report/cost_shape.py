@@ -21,7 +21,7 @@ from scope_wm.report.run_directory import HeldOut, open_held_out
 from scope_wm.report.sheet import figure_bytes
 from scope_wm.tasks import find_task
 
-PAIRS = 600  # within episodes, and as many between them
+PAIRS = 600  # within episodes, and as many of any two frames
 BINS = 10
 WIDTH, HEIGHT, DPI = 5.0, 3.2, 110
 LABELS = {
@@ -106,6 +106,9 @@ def draw_against(axes: Axes, measure: Values, cost: Values) -> None:
 
 
 def rank_correlation(first: Values, other: Values) -> float:
-    """Return Spearman's rank correlation of values without ties."""
-    ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (first, other)]
+    """Return Spearman's rank correlation; equal values have the mean of their ranks."""
+    ranks = []
+    for values in (first, other):
+        _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[group])
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -71,7 +71,7 @@ def write_report(runs: Sequence[Path], out: Path, *, videos: int = 1) -> Path:
     ours = ours_of(read_evaluations(runs))
     sections = comparison(ours)
     alone = [run for run in runs if is_evaluation(run)]
-    sections += draw(replay_jobs(read_evaluations(alone), videos), 2)
+    sections += draw(replay_jobs([one for one in ours.found if one.run.path in alone], videos), 2)
     for run in runs:
         if run not in alone:
             sections += run_sections(run, videos)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from scope_wm.evaluate.settings import WIDER
 from scope_wm.evaluate.summary import way_made
-from scope_wm.report.evaluated import SAMPLES, Evaluated, read_evaluations
+from scope_wm.report.evaluated import EB_CEM, SAMPLES, Evaluated, read_evaluations
 from scope_wm.report.ours import machine_of
 from scope_wm.shipping.record import Result
 
@@ -53,10 +54,16 @@ def result_of(one: Evaluated, weights: str, all_of: int) -> Result:
 
 def changes(one: Evaluated) -> list[str]:
     """Return the candidates and the tokens, where other numbers than the usual ones were asked for."""
+    samples = one.settings["samples"]
+    first = (samples or SAMPLES) * (WIDER if one.settings["planner"] == EB_CEM else 1)
     asked = {
-        "samples": one.settings["samples"],
+        "samples": samples,
         "first samples": one.settings["first_samples"],
         "K =": one.settings["k"],
     }
-    usual = {"samples": SAMPLES, "K =": None if one.setup is None else one.setup.trained_k}
-    return [f"{name} {value}" for name, value in asked.items() if value not in (None, usual.get(name))]
+    usual = {
+        "samples": SAMPLES,
+        "first samples": first,
+        "K =": None if one.setup is None else one.setup.trained_k,
+    }
+    return [f"{name} {value}" for name, value in asked.items() if value not in (None, usual[name])]
