@@ -10,7 +10,7 @@ from scope_wm.data.speed import windows_per_second
 from scope_wm.data.split import Split, open_splits
 from scope_wm.data.statistics import statistics
 from scope_wm.data.store import Store
-from scope_wm.data.windows import Window, Windows
+from scope_wm.data.windows import Window, Windows, spread_rows
 from scope_wm.types import Statistics, UsageError
 
 MakeStore = Callable[..., Store]
@@ -97,3 +97,10 @@ def test_the_speed_is_measured_through_worker_processes(wall_path: Path) -> None
 def test_episodes_that_are_too_short_are_an_error(store: Store) -> None:
     with pytest.raises(UsageError, match=r"no windows of 16 frames: .* got 3 of 9 frames at most"):
         Windows(everything(store), PLAIN, history=3, frameskip=5)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "rows"), [(9, 3, [0, 4, 8]), (10, 4, [0, 3, 6, 9]), (3, 8, [0, 1, 2]), (1, 5, [0])]
+)
+def test_rows_are_spread_from_the_first_to_the_last(count: int, most: int, rows: list[int]) -> None:
+    assert spread_rows(count, most).tolist() == rows

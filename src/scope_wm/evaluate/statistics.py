@@ -52,7 +52,7 @@ def bootstrap(values: Float64[np.ndarray, " values"], seed: int = 0) -> Interval
 
 
 def sign_flips(differences: Float64[np.ndarray, " pairs"]) -> float:
-    """Return the two-sided p-value of a mean difference of 0, which changes no chance if its sign is turned.
+    """Return the two-sided p-value of no difference: then each one is as likely with the other sign.
 
     It is exact for few pairs. For more, signs are drawn, and those that were found count as one more draw.
     """
