@@ -95,7 +95,7 @@ def lite(task: str) -> Preset:
     # With K = 32, 1e-3 refines better than 2e-4 on Push-T, worse on Wall and PointMaze; others: not tried.
     rate = 1e-3 if task == "push_t" else 2e-4
     return Preset(
-        episodes={"wall": 800, "push_t": 1500}.get(task, 1000),
+        episodes=1500 if task == "push_t" else 1000,
         encoder=EncoderConfig(source=SHIPPED),
         model=DynamicsConfig(
             history=1,

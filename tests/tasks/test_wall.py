@@ -135,12 +135,30 @@ def test_data_cover_both_rooms_without_clinging_to_the_borders(episodes: np.ndar
     assert 0.02 < at_border.mean() < 0.2
 
 
-def test_policy_steps_are_as_long_as_the_facts_say(wall: Wall) -> None:
-    act = wall.policy(np.random.default_rng(0))
-    lengths = np.array([np.linalg.norm(act(np.array([16.0, 30.0]))) for _ in range(2000)])
-    assert lengths.min() == pytest.approx(0.2)
-    assert lengths.max() == pytest.approx(1.8)
-    assert lengths.mean() == pytest.approx(1.0, abs=0.03)
+def test_policy_steps_are_twice_as_wide_as_those_of_dino_wm(wall: Wall) -> None:
+    rng = np.random.default_rng(0)
+    policies = [wall.policy(rng) for _ in range(100)]
+    actions = np.array([[act(np.array([16.0, 30.0])) for _ in range(40)] for act in policies]).reshape(-1, 2)
+    lengths = np.linalg.norm(actions, axis=1)
+    assert lengths.min() == pytest.approx(0.2, abs=0.01)
+    assert lengths.max() == pytest.approx(3.6, abs=0.01)
+    # Lengths N(1, 0.4) in any direction have a deviation of sqrt((1 + 0.16) / 2) along an axis.
+    assert np.sqrt(np.mean(lengths**2) / 2) == pytest.approx(2 * np.sqrt(1.16 / 2), abs=0.03)
+
+
+def test_some_episodes_turn_anywhere_at_every_step(wall: Wall) -> None:
+    rng = np.random.default_rng(0)
+    persistence = []
+    for _ in range(200):
+        act, state = wall.policy(rng), np.array([16.0, 32.0])
+        headings = []
+        for _ in range(40):
+            action = act(state)
+            headings.append(np.arctan2(*action))
+            state = state + 2 * action  # as if there were no walls
+        persistence.append(np.cos(np.diff(headings[20:])).mean())  # behind the door
+    # Turns of a von Mises distribution of concentration 5 have a mean cosine of I1(5) / I0(5) = 0.894.
+    assert (np.array(persistence) < 0.45).mean() == pytest.approx(0.25, abs=0.1)
 
 
 def test_starts_are_anywhere_in_either_room(wall: Wall) -> None:

@@ -1,8 +1,8 @@
 """PointMaze: a ball driven by forces through a U-shaped maze, seen from above (D4RL's maze2d-umaze).
 
-State and proprio: [x, y, vx, vy]. Action: the force along each axis in units of 100 N, clipped to ±1. One
-step is five MuJoCo substeps of 10 ms. The ground is only drawn: contacts have no friction and the ball cannot
-move vertically, so the original's ground plane never acts on it.
+State and proprio: [x, y, vx, vy]. Action: the force along each axis in units of 100 N; the motors clip it to
+±1. One step is five MuJoCo substeps of 10 ms. The ground is only drawn: contacts have no friction and the
+ball cannot move vertically, so the original's ground plane never acts on it.
 
 The maze is ray-cast once, from a camera above its centre; each frame adds the ball. Light falls straight
 down: colour x (0.4 + 0.8 n) + 0.05 h^64, where n is the cosine between the surface's normal and the light,
@@ -39,8 +39,13 @@ CORNERS = np.array([[1.2, 2.4], [2.4, 2.4]])  # where the ball turns from one le
 SUBSTEPS = 5
 MAX_SPEED = 5.0  # per axis, enforced at the start of every step
 START_SPEED = 5.2262554
-REDRAW = 0.2  # chance per step that the data policy takes a new force
 SUCCESS_DISTANCE = 0.5
+
+# A planner's candidates are as wide as the actions of the data. Only forces that are mostly full take the
+# ball round the U within one plan, so the data policy asks for more than the motors give.
+WIDEST_FORCE = 3.5
+HOLDING_SHARE = 0.5  # of the data policy's episodes, that hold a force; in the others every step has another
+REDRAW = 0.2  # chance per step of another force where it is held
 
 WALL_HEIGHT, GROUND_HEIGHT, BALL_RADIUS = 0.2, -0.1, 0.2  # what is drawn; the ball collides with radius 0.1
 CAMERA_HEIGHT = 9.7348
@@ -67,7 +72,9 @@ class PointMaze(gymnasium.Env[Observation, ArrayLike]):
     def __init__(self, render_mode: str = "rgb_array") -> None:
         self.render_mode = checked_render_mode(render_mode)
         self.observation_space = observation_space(self.proprio_width)
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.action_width,), np.float64)
+        self.action_space = gymnasium.spaces.Box(
+            -WIDEST_FORCE, WIDEST_FORCE, (self.action_width,), np.float64
+        )
         self._model = mujoco.MjModel.from_xml_string(_mjcf())
         self._data = mujoco.MjData(self._model)
         self._state = np.array([1.0, 1.0, 0.0, 0.0])
@@ -164,13 +171,14 @@ class PointMaze(gymnasium.Env[Observation, ArrayLike]):
         return self.distance(state, goal) < SUCCESS_DISTANCE
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a behaviour that holds a random force and now and then takes another."""
-        force = rng.uniform(-1.0, 1.0, self.action_width)
+        """Return a behaviour that draws a force anew at every step, or holds it for some."""
+        redraw = REDRAW if rng.random() < HOLDING_SHARE else 1.0
+        force = rng.uniform(-WIDEST_FORCE, WIDEST_FORCE, self.action_width)
 
         def act(_: State) -> Action:
             nonlocal force
-            if rng.random() < REDRAW:
-                force = rng.uniform(-1.0, 1.0, self.action_width)
+            if rng.random() < redraw:
+                force = rng.uniform(-WIDEST_FORCE, WIDEST_FORCE, self.action_width)
             return force
 
         return act

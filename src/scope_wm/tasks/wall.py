@@ -39,7 +39,11 @@ PROBLEM_MARGIN = 3.4  # of starts and goals from every wall
 SUCCESS_DISTANCE = 4.5
 
 CROSSING_SHARE = 0.5  # of the data policy's episodes, that head for the other room
+SHAKING_SHARE = 0.5  # of the others, whose every step goes anywhere, as in the candidates of a planner
 TURN_CONCENTRATION = 5.0  # of the von Mises distribution of the turns
+# A planner's candidates are as wide as the actions of the data. With the steps of DINO-WM's, half as wide,
+# they often stay on this side of the wall, and the search ends as near to the goal as that lets it.
+STEP_LENGTHS = (0.2, 3.6)
 WAYPOINT_DISTANCE = 3.0
 
 
@@ -58,7 +62,9 @@ class Wall(gymnasium.Env[Observation, ArrayLike]):
     def __init__(self, render_mode: str = "rgb_array") -> None:
         self.render_mode = checked_render_mode(render_mode)
         self.observation_space = observation_space(self.proprio_width)
-        self.action_space = gymnasium.spaces.Box(-2.0, 2.0, (self.action_width,), np.float64)
+        self.action_space = gymnasium.spaces.Box(
+            -STEP_LENGTHS[1], STEP_LENGTHS[1], (self.action_width,), np.float64
+        )
         self._position = np.array([16.5, 32.0])
         self._free = _free_pixels()
         self._red = _enlarge(self._free)
@@ -139,12 +145,14 @@ class Wall(gymnasium.Env[Observation, ArrayLike]):
 
     def policy(self, rng: np.random.Generator) -> Policy:
         """Return a walk that wanders and turns at walls; in half of the episodes it first passes the door."""
+        crosses, shakes = rng.random() < CROSSING_SHARE, rng.random() < SHAKING_SHARE
+        concentration = 0.0 if shakes and not crosses else TURN_CONCENTRATION
         heading, waypoints = 0.0, list[State]()
         expected: State | None = None  # where the last move leads if nothing is in its way
 
         def act(state: State) -> Action:
             nonlocal heading, waypoints, expected
-            if expected is None and rng.random() < CROSSING_SHARE:
+            if expected is None and crosses:
                 waypoints = _way_through_door(state, rng)
             if waypoints and self.distance(state, waypoints[0]) < WAYPOINT_DISTANCE:
                 waypoints.pop(0)
@@ -152,8 +160,8 @@ class Wall(gymnasium.Env[Observation, ArrayLike]):
                 heading = math.atan2(waypoints[0][1] - state[1], waypoints[0][0] - state[0])
             elif expected is None or not np.array_equal(state, expected):
                 heading = rng.uniform(-math.pi, math.pi)
-            heading += rng.vonmises(0.0, TURN_CONCENTRATION)
-            length = np.clip(rng.normal(1.0, 0.4), 0.2, 1.8)
+            heading += rng.vonmises(0.0, concentration)
+            length = rng.uniform(*STEP_LENGTHS)
             action = length * np.array([math.cos(heading), math.sin(heading)])
             expected = state + STEP_PER_ACTION * action
             return action
