@@ -34,8 +34,8 @@ def run(cells: Row) -> bool:
     return "not run" not in cells
 
 
-def test_the_papers_figures_stand_there_as_printed() -> None:
-    shown = tables()
+def test_the_papers_figures_stand_there_as_printed(evaluated: Make) -> None:
+    shown = tables(evaluated(k=10))  # which is in none of them
     assert shown["Success against cost, Push-T"] == [
         (
             "DINO-WM (dense)",
@@ -80,8 +80,15 @@ def test_the_papers_figures_stand_there_as_printed() -> None:
     assert shown["Selection and background, Push-T, K = 32"][3][:3] == ("DRS", "copy", "56 %")
 
 
-def test_every_figure_of_the_paper_is_shown() -> None:
-    page = markdown_page("", "", paper_sections(Ours(found=[])))
+def test_tables_about_tasks_that_were_not_evaluated_are_left_out(evaluated: Make) -> None:
+    assert list(tables(evaluated("wall"))) == ["All tasks", "Time and memory on three tasks"]
+    puck = evaluated("wall")
+    puck.run.config["settings"]["task"] = "puck:Puck"
+    assert paper_sections(Ours(found=[puck])) == paper_sections(Ours(found=[])) == []
+
+
+def test_every_figure_of_the_paper_is_shown(evaluated: Make) -> None:
+    page = markdown_page("", "", paper_sections(Ours(found=[evaluated()])))
 
     def leaves(value: Any) -> list[float]:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

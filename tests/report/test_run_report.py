@@ -111,8 +111,9 @@ def test_evaluations_of_all_runs_are_told_with_their_intervals(tiny_run: Path, w
 def test_the_papers_tables_are_there_and_not_taken_for_ours(written: Path) -> None:
     for text in (written.read_text(), tables_of(written)):
         assert "They are not the paper's benchmark" in text
-        assert text.count("not run") > 40
-        assert "Without one of the three parts" in text
+        assert text.count("not run") > 30
+        assert "Time and memory on three tasks" in text
+        assert "Token budget, Push-T" not in text  # a run of Wall
 
 
 def test_the_page_shows_every_picture_and_stays_small(written: Path) -> None:
