@@ -110,6 +110,26 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Pat
     assert not torch.equal(a[0], c[0])
 
 
+@pytest.mark.parametrize("parts", [2, 3, 20])  # of batches of 8
+def test_a_batch_in_parts_gives_the_weights_of_a_whole_one(tmp_path: Path, parts: int) -> None:
+    fits = [
+        replace(training(tmp_path / name), run=replace(RUN, parts=count))
+        for name, count in (("whole", 1), ("parts", parts))
+    ]
+    for fit in fits:
+        fit.loss.layers[2].p = 0.0  # dropout draws other numbers for a part than for a whole batch
+    whole, in_parts = (fit()["error"] for fit in fits)
+    assert in_parts == pytest.approx(whole, rel=1e-5)
+    told = [[line["loss"] for line in read_metrics(fit.directory) if "loss" in line] for fit in fits]
+    assert told[1] == pytest.approx(told[0], rel=1e-5)
+    torch.testing.assert_close(weights(fits[1]), weights(fits[0]), rtol=1e-4, atol=1e-6)
+
+
+def test_no_parts_are_refused() -> None:
+    with pytest.raises(UsageError, match=re.escape("--run.parts of at least 1, got 0")):
+        RunSettings(parts=0)
+
+
 class Killed(Exception):
     pass
 

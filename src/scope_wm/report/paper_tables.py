@@ -51,8 +51,8 @@ INTRODUCTION = (
     'frames that the model sees, for one candidate. What "made" counts is told above.'
 )
 HELD_OUT_ERRORS = (
-    "Errors are those of held-out windows, relative to copying the frame; of refined models, before that. The "
-    "oracle selects what mattered most to the dense model in that very step, which no planner can know."
+    "Errors are those of held-out windows, relative to copying the frame; of refined models, before that. "
+    "The oracle selects what mattered most to the dense model in that very step, which no planner can know."
 )
 REBUILT = "Our Rope and Granular are rebuilt on pymunk: they do not compare with the paper's."
 

@@ -12,6 +12,7 @@ figure in validation, not the last.
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -164,12 +165,18 @@ class Fit:
         batch: tuple[Tensor, ...],
     ) -> tuple[float, float]:
         """Compute the gradient and clip it; return the loss over all processes, and the norm before."""
-        device, settings = accelerator.device, self.settings
-        with torch.autocast(device.type, torch.bfloat16, self.run.precision == "bfloat16"):
-            loss = forward(*(part.to(device) for part in batch))
-        accelerator.backward(loss)
-        norm = accelerator.clip_grad_norm_(trainable, settings.optimiser.clip or math.inf)
-        return float(accelerator.reduce(loss.detach(), "mean")), float(norm)
+        device, count = accelerator.device, len(batch[0])
+        parts = list(zip(*(whole.tensor_split(min(self.run.parts, count)) for whole in batch), strict=True))
+        mean = torch.zeros((), device=device)
+        for number, part in enumerate(parts, 1):
+            # Processes share their gradients once, with the last part.
+            with nullcontext() if number == len(parts) else accelerator.no_sync(forward):
+                with torch.autocast(device.type, torch.bfloat16, self.run.precision == "bfloat16"):
+                    loss = forward(*(tensor.to(device) for tensor in part)) * (len(part[0]) / count)
+                accelerator.backward(loss)
+            mean += loss.detach()
+        norm = accelerator.clip_grad_norm_(trainable, self.settings.optimiser.clip or math.inf)
+        return float(accelerator.reduce(mean, "mean")), float(norm)
 
     def _judge(self, state: State) -> Mapping[str, float]:
         """Compute the held-out figures, and keep the weights if they are the best so far."""

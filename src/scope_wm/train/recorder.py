@@ -26,7 +26,10 @@ from scope_wm.types import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """How a training is run; the result does not depend on it but for rounding, coarse in bfloat16."""
+    """How a training is run; the result does not depend on it but for rounding, coarse in bfloat16.
+
+    And but for dropout, which draws other numbers for parts of a batch.
+    """
 
     device: Literal["auto", "cpu"] = "auto"
     """auto: the accelerator of this machine, if it has one"""
@@ -34,6 +37,8 @@ class RunSettings:
     """compile the model first"""
     precision: Literal["float32", "bfloat16"] = "float32"
     """of products; bfloat16 is faster on GPUs, and on processors that have it (avx512_bf16)"""
+    parts: int = 1
+    """parts of a batch that are computed one after the other, if a whole one does not fit in memory"""
     checkpoint_seconds: float = 60.0
     """time between checkpoints"""
     log_every: int = 20
@@ -43,8 +48,10 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if self.log_every < 1:
-            raise UsageError(f"expected --run.log-every of at least 1, got {self.log_every}")
+        for name in ("parts", "log_every"):
+            if getattr(self, name) < 1:
+                option = name.replace("_", "-")
+                raise UsageError(f"expected --run.{option} of at least 1, got {getattr(self, name)}")
 
 
 class Recorder:
