@@ -16,8 +16,9 @@ from scope_wm.data.collect import CollectSettings, collect, collect_episode
 from scope_wm.data.progress import progress
 from scope_wm.data.store import Store
 from scope_wm.files import only_writer, write_json
+from scope_wm.tasks import wall
 from scope_wm.tasks.wall import Wall
-from scope_wm.types import UsageError
+from scope_wm.types import MadeOtherwise, UsageError
 
 SameContent = Callable[[Path, Path], None]
 EPISODES = 150  # long enough to be killed in the middle, also by a test that has to wait for a core
@@ -157,6 +158,13 @@ def test_other_settings_are_refused_by_name(wall_path: Path, change: dict[str, o
     settings: dict[str, object] = {"task": "wall", "episodes": 12, "out": wall_path} | change
     with pytest.raises(UsageError, match=message):
         collect(CollectSettings(**settings))  # type: ignore[arg-type]
+
+
+def test_a_store_of_another_data_policy_is_refused(wall_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wall, "STEP_LENGTHS", (0.2, 1.8))
+    for episodes in (12, 13):  # it is finished, and is to grow
+        with pytest.raises(MadeOtherwise, match="collected with another data policy than wall has now"):
+            collect(CollectSettings(task="wall", episodes=episodes, out=wall_path, workers=1))
 
 
 @pytest.mark.parametrize("wrong", [{"episodes": 0}, {"seed": -1}, {"length": 1}, {"workers": 0}])

@@ -188,14 +188,17 @@ def test_autocast_changes_no_selection() -> None:
     torch.testing.assert_close(rounded, exact)
 
 
-def test_a_processor_attends_in_float32_under_autocast() -> None:
+@pytest.mark.parametrize(("gradient", "kind"), [(True, torch.float32), (False, torch.bfloat16)])
+def test_a_processor_attends_in_float32_under_autocast_where_there_is_a_gradient(
+    gradient: bool, kind: torch.dtype
+) -> None:
     attention = Attention(8, TINY)
     kinds = []
     attention.to_qkv.register_forward_hook(lambda *call: kinds.append(call[-1].dtype))
     attention.to_out.register_forward_pre_hook(lambda _, arguments: kinds.append(arguments[0].dtype))
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(gradient):
         attention(torch.randn(2, 5, 8), None)
-    assert kinds == [torch.bfloat16, torch.float32]
+    assert kinds == [torch.bfloat16, kind]
 
 
 COMPILED = """

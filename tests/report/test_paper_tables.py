@@ -81,6 +81,7 @@ def test_the_papers_figures_stand_there_as_printed(evaluated: Make) -> None:
 
 
 def test_tables_about_tasks_that_were_not_evaluated_are_left_out(evaluated: Make) -> None:
+    assert list(tables(evaluated("rope"))) == ["All tasks"]
     assert list(tables(evaluated("wall"))) == ["All tasks", "Time and memory on three tasks"]
     puck = evaluated("wall")
     puck.run.config["settings"]["task"] = "puck:Puck"

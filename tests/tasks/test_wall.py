@@ -154,7 +154,7 @@ def test_some_episodes_turn_anywhere_at_every_step(wall: Wall) -> None:
         headings = []
         for _ in range(40):
             action = act(state)
-            headings.append(np.arctan2(*action))
+            headings.append(np.arctan2(action[1], action[0]))
             state = state + 2 * action  # as if there were no walls
         persistence.append(np.cos(np.diff(headings[20:])).mean())  # behind the door
     # Turns of a von Mises distribution of concentration 5 have a mean cosine of I1(5) / I0(5) = 0.894.

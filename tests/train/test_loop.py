@@ -125,11 +125,6 @@ def test_a_batch_in_parts_gives_the_weights_of_a_whole_one(tmp_path: Path, parts
     torch.testing.assert_close(weights(fits[1]), weights(fits[0]), rtol=1e-4, atol=1e-6)
 
 
-def test_no_parts_are_refused() -> None:
-    with pytest.raises(UsageError, match=re.escape("--run.parts of at least 1, got 0")):
-        RunSettings(parts=0)
-
-
 class Killed(Exception):
     pass
 

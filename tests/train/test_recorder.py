@@ -63,9 +63,10 @@ def test_what_is_not_a_number_is_never_the_best() -> None:
     assert judged.best[0].tolist() == [2.0, 2.0]
 
 
-def test_lines_are_at_least_a_step_apart() -> None:
-    with pytest.raises(UsageError, match=r"expected --run\.log-every of at least 1, got 0"):
-        RunSettings(log_every=0)
+@pytest.mark.parametrize("name", ["log_every", "parts"])
+def test_lines_are_at_least_a_step_apart_and_a_batch_has_a_part(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"expected --run\.{name.replace('_', '-')} of at least 1, got 0"):
+        RunSettings(**{name: 0})
 
 
 def test_an_interrupted_step_is_not_kept(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_two_processes_have_the_losses_of_one(world: World, tmp_path: Path) -> N
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"]
     for count in ("1", "2"):
         how = ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_processes", count]
-        command = [*launch, *how, "-m", "scope_wm", *options(world, 48, tmp_path / count)]
+        asked = [*options(world, 48, tmp_path / count), "--run.parts", count]  # also in as many parts
+        command = [*launch, *how, "-m", "scope_wm", *asked]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert len(one) == 6

@@ -28,6 +28,7 @@ from scope_wm.types import Episode, MadeOtherwise, UsageError
 # What an episode holds depends on these.
 PACKAGES = ("scope-wm", "numpy", "pymunk", "mujoco", "opencv-python-headless", "h5py")
 MAX_DRAWS = 1000  # of one episode
+ACTIONS_COMPARED = 3  # later ones may differ between machines, by rounding in contacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +160,25 @@ def continued(settings: CollectSettings, config: StoreConfig) -> StoreConfig:
         raise MadeOtherwise(
             f"{path} has {old.episodes} episodes: expected as many or more, got {config.episodes}"
         )
+    expect_same_policy(path)
     grown = replace(old, episodes=config.episodes)
     if pending_shards(path, grown):
         expect_versions(path, old)
     return grown
+
+
+def expect_same_policy(path: Path) -> None:
+    """Refuse a store whose first episode begins otherwise than the task's data policy does by now."""
+    store = Store.open(path)
+    if len(store) == 0:
+        return
+    again = collect_episode(find_task(store.config.task)(), store.config, int(store.numbers[0]))
+    stored, now = (episode.actions[:ACTIONS_COMPARED] for episode in (store.episode(0), again))
+    if stored.shape != now.shape or not np.allclose(stored, now, atol=1e-6):
+        raise MadeOtherwise(
+            f"{path} was collected with another data policy than {store.config.task} has now: "
+            "choose another --out"
+        )
 
 
 def is_collected(settings: CollectSettings) -> bool:

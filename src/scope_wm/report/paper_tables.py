@@ -93,10 +93,9 @@ def paper_sections(ours: Ours) -> list[Section]:
     tasks = {one.task for one in ours.found}
     made: dict[str, Sequence[Block]] = {}
     if tasks & set(TASK_OF.values()):
-        made |= {
-            "All tasks": [REBUILT, cross_task(ours)],
-            "Time and memory on three tasks": [efficiency(ours)],
-        }
+        made["All tasks"] = [REBUILT, cross_task(ours)]
+    if tasks & {TASK_OF[line["task"]] for line in PAPER["efficiency_rigid"]}:
+        made["Time and memory on three tasks"] = [efficiency(ours)]
     if PUSH_T in tasks:
         made |= {
             "Success against cost, Push-T": [tradeoff(ours)],

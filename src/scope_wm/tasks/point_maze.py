@@ -41,8 +41,8 @@ MAX_SPEED = 5.0  # per axis, enforced at the start of every step
 START_SPEED = 5.2262554
 SUCCESS_DISTANCE = 0.5
 
-# A planner's candidates are as wide as the actions of the data. Only forces that are mostly full take the
-# ball round the U within one plan, so the data policy asks for more than the motors give.
+# A planner's candidates are as wide as the actions of the data. Where the motors cut most of them off, more
+# of them take the ball round the U within one plan.
 WIDEST_FORCE = 3.5
 HOLDING_SHARE = 0.5  # of the data policy's episodes, that hold a force; in the others every step has another
 REDRAW = 0.2  # chance per step of another force where it is held
@@ -58,7 +58,7 @@ WALL_COLOUR, BALL_COLOUR = np.array([0.7, 0.5, 0.3]), np.array([0.3, 0.6, 0.3])
 
 
 class PointMaze(gymnasium.Env[Observation, ArrayLike]):
-    """A ball in a U-shaped maze that has to come to a place."""
+    """A ball in a U-shaped maze that has to come to a place; `action_space` is what the data policy uses."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium forbids ClassVar)
     name: ClassVar[str] = "point_maze"

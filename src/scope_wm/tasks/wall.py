@@ -144,7 +144,10 @@ class Wall(gymnasium.Env[Observation, ArrayLike]):
         return self.distance(state, goal) < SUCCESS_DISTANCE
 
     def policy(self, rng: np.random.Generator) -> Policy:
-        """Return a walk that wanders and turns at walls; in half of the episodes it first passes the door."""
+        """Return a walk that wanders and turns at walls.
+
+        In half of the episodes it first passes the door, in half of the others every step goes anywhere.
+        """
         crosses, shakes = rng.random() < CROSSING_SHARE, rng.random() < SHAKING_SHARE
         concentration = 0.0 if shakes and not crosses else TURN_CONCENTRATION
         heading, waypoints = 0.0, list[State]()

@@ -98,7 +98,7 @@ class FitSettings:
 
 @runtime_checkable
 class Samples(Protocol):
-    """What is learned from: any object that gives batches by row."""
+    """What is learned from: any object that gives batches by row, samples along the first axis."""
 
     def __len__(self) -> int:
         """Return how many different samples there are."""
@@ -111,7 +111,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """One training: a module that returns the loss of a batch, what it learns from, how it is judged."""
+    """One training: a module that returns the mean loss of a batch, what it learns from, how it is judged."""
 
     loss: nn.Module
     samples: Samples

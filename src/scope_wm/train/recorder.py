@@ -28,7 +28,7 @@ from scope_wm.types import UsageError
 class RunSettings:
     """How a training is run; the result does not depend on it but for rounding, coarse in bfloat16.
 
-    And but for dropout, which draws other numbers for parts of a batch.
+    And but for what is drawn at random, as by dropout: it differs with the parts of a batch.
     """
 
     device: Literal["auto", "cpu"] = "auto"
