@@ -1,6 +1,7 @@
 """`scope-wm run --ablations`: what it trains and evaluates is what the tables of the report show."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -9,16 +10,17 @@ from scope_wm.pipeline.settings import PipelineSettings
 from scope_wm.pipeline.stages import stages
 from scope_wm.pipeline.variants import SparseModel, Trial, planned_with, sparse_models, trials
 from scope_wm.presets import lite
-from scope_wm.report.evaluated import COPY, DENSE, NUM_TOKENS, Evaluated, Setup
+from scope_wm.report.evaluated import COPY, DENSE, NUM_TOKENS, Evaluated, Setup, read_evaluations
 from scope_wm.report.ours import Ours
 from scope_wm.report.paper_tables import paper_sections
 
 CEMS = ("cem", "eb-cem")
+EVALUATION = Path(__file__).parents[1] / "docs" / "results" / "lite" / "push_t" / "dense-cem"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listening(Ours):
-    """Nothing was evaluated, and what is asked for is written down."""
+    """Nothing was evaluated for a row, and what is asked for is written down."""
 
     asked: list[Setup | None] = field(default_factory=list)
 
@@ -46,7 +48,7 @@ def test_every_row_of_the_papers_tables_is_evaluated() -> None:
     models = {planned_with(preset, model): model for model in sparse_models(preset, ablations=True)}
     models |= {model.name: model for model in models.values()}
     evaluated = {setup_of(trial, models) for trial in trials(preset, ablations=True)}
-    listening = Listening(found=[])
+    listening = Listening(found=read_evaluations([EVALUATION]))
     paper_sections(listening)
     asked = {setup for setup in listening.asked if setup is not None and setup.task == "push_t"}
     assert len(asked) == 25

@@ -60,7 +60,8 @@ def test_the_true_dynamics_bring_particles_most_of_the_way() -> None:
         assert len(run.records) == 5
         for record in run.records.values():
             problem = TASKS[task]().sample_problem(record.seed)
-            assert record.start_distance == TASKS[task]().distance(problem.start, problem.goal)
+            distance = TASKS[task]().distance(problem.start, problem.goal)
+            assert record.start_distance == pytest.approx(distance, rel=1e-4)  # processors round unlike, and pushes add to it
         assert run.summary["way_made"] == pytest.approx((start - final) / (start - least))
         assert run.summary["way_made"] > 0.6
 
