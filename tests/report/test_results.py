@@ -61,7 +61,8 @@ def test_the_true_dynamics_bring_particles_most_of_the_way() -> None:
         for record in run.records.values():
             problem = TASKS[task]().sample_problem(record.seed)
             distance = TASKS[task]().distance(problem.start, problem.goal)
-            assert record.start_distance == pytest.approx(distance, rel=1e-4)  # processors round unlike, and pushes add to it
+            # Processors round unlike, and every push before the start adds to it.
+            assert record.start_distance == pytest.approx(distance, rel=0.01)
         assert run.summary["way_made"] == pytest.approx((start - final) / (start - least))
         assert run.summary["way_made"] > 0.6
 
