@@ -58,11 +58,6 @@ def test_the_true_dynamics_bring_particles_most_of_the_way() -> None:
             for name in ("start_distance", "final_distance", "least_distance")
         )
         assert len(run.records) == 5
-        for record in run.records.values():
-            problem = TASKS[task]().sample_problem(record.seed)
-            distance = TASKS[task]().distance(problem.start, problem.goal)
-            # Processors round unlike, and every push before the start adds to it.
-            assert record.start_distance == pytest.approx(distance, rel=0.1)
         assert run.summary["way_made"] == pytest.approx((start - final) / (start - least))
         assert run.summary["way_made"] > 0.6
 
