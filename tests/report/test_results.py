@@ -11,7 +11,6 @@ from scope_wm.evaluate.statistics import wilson
 from scope_wm.evaluate.summary import SIMULATOR_NOTE, TABLE_NOTE
 from scope_wm.planning.load import ModelSettings
 from scope_wm.report.results import ResultsSettings, results
-from scope_wm.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "docs" / "results" / "simulator").iterdir())
